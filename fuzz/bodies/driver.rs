@@ -34,7 +34,7 @@ impl Driver {
     /// Executes a request and returns its reply, which must be well-formed. `free` as in [`frames::assert_whole`].
     pub fn call(&mut self, args: &[&[u8]], free: bool) -> Vec<u8> {
         self.engine.execute(self.now, self.session, args);
-        self.engine.take_dirty(&mut Vec::new());
+        self.engine.take_pending_writes(&mut Vec::new());
         self.engine.take_actions();
         let session = &mut self.engine.sessions_mut()[self.session];
         let out = std::mem::take(&mut session.out);

@@ -132,7 +132,7 @@ impl Run {
 
     /// Takes the output, and closes sessions that ask for it.
     fn collect(&mut self) {
-        self.engine.take_dirty(&mut Vec::new());
+        self.engine.take_pending_writes(&mut Vec::new());
         self.engine.take_actions();
         for index in 0..self.clients.len() {
             let id = self.clients[index].id;

@@ -528,7 +528,7 @@ impl<'a> World<'a> {
 
     /// Compares what every connection has received with the model's messages, and with the expected reply to one connection.
     fn receive(&mut self, reply: Option<(usize, Option<Expected>)>, what: &str) {
-        self.engine.take_dirty(&mut Vec::new());
+        self.engine.take_pending_writes(&mut Vec::new());
         self.engine.take_actions();
         let messages = std::mem::take(&mut self.model.messages);
         if *TRACED {

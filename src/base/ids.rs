@@ -62,7 +62,7 @@ impl UserId {
 /// A key or a lock: its name in a database.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a> {
-    /// The number of the database, as the engine that runs has it.
+    /// The index of the database. Where a key must survive SWAPDB, it is a stable id of the database, as is said there.
     pub db: u32,
     /// The name.
     pub name: &'a [u8],
@@ -78,7 +78,7 @@ impl Key<'_> {
 /// A [`Key`] that owns its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyBuf {
-    /// The number of the database.
+    /// As [`Key::db`].
     pub db: u32,
     /// The name.
     pub name: Box<[u8]>,

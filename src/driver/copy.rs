@@ -121,7 +121,7 @@ impl Driver {
                 Purpose::Snapshot(number) => Use::Snapshot(number),
                 Purpose::File(_) => Use::FirstBase,
             };
-            self.outputs.copy.push(CopyOrder::Begin(of, moment, Arc::clone(&copying.progress)));
+            self.demands.copy.push(CopyOrder::Begin(of, moment, Arc::clone(&copying.progress)));
             self.record_changes();
             return true;
         };
@@ -147,10 +147,10 @@ impl Driver {
         }
         for part in parts {
             copying.progress.sent(&part);
-            self.outputs.copy.push(CopyOrder::Part(part, moment));
+            self.demands.copy.push(CopyOrder::Part(part, moment));
         }
         if whole && let Some(copying) = self.copying.take() {
-            self.outputs.copy.push(CopyOrder::End(moment));
+            self.demands.copy.push(CopyOrder::End(moment));
             match copying.purpose {
                 Purpose::Snapshot(_) => {
                     self.engine.persistence_mut().snapshot.copied_changes = self.engine.keyspace().changes.count;
@@ -175,7 +175,7 @@ impl Driver {
     pub(super) fn take_copy(&mut self) -> Option<Copying> {
         let copying = self.copying.take()?;
         copying.progress.abandon();
-        self.outputs.copy.push(CopyOrder::Abandon);
+        self.demands.copy.push(CopyOrder::Abandon);
         self.record_changes();
         Some(copying)
     }

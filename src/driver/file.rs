@@ -272,7 +272,7 @@ impl Driver {
         file.begin_rewriting(now);
         file.turns_over = true;
         let head = Head { salt, line: file.log.records.begin_file(salt) };
-        self.outputs.file.push(Order::NextIncrement(head));
+        self.demands.file.push(Order::NextIncrement(head));
         tracing::info!("Background append only file rewriting started");
     }
 
@@ -291,7 +291,7 @@ impl Driver {
             return;
         }
         match made {
-            Ok((base, len)) => self.outputs.file.push(Order::Base(base, len)),
+            Ok((base, len)) => self.demands.file.push(Order::Base(base, len)),
             Err(reason) => {
                 tracing::warn!(reason, "cannot make a new base of the append-only file");
                 self.end_rewriting(at, false);
@@ -322,7 +322,7 @@ impl Driver {
         let Some(file) = self.file_mut() else { return };
         // What waits goes on waiting: batches are reported as settled under each value.
         file.syncs = syncs;
-        self.outputs.file.push(Order::Sync(syncs));
+        self.demands.file.push(Order::Sync(syncs));
     }
 
     /// Takes a report of the writer. [`Driver::submit`] belongs behind it. Returns what only the adapter can do about it.
@@ -349,8 +349,8 @@ impl Driver {
                 let text =
                     format!("cannot write the append-only file: {error}. What is on the disk is unknown, so the server ends");
                 tracing::error!("{text}");
-                self.outputs.failed = Some(text);
-                self.outputs.ends = true;
+                self.demands.failed = Some(text);
+                self.demands.ends = true;
             }
         }
         None

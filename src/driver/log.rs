@@ -36,7 +36,7 @@ pub struct Log {
     /// What the next batch waits for.
     group_commit: GroupCommit,
     /// Whether the last look at the pending changes left them to wait for others. Nothing else comes back to them then.
-    shares: bool,
+    waits_for_more: bool,
     /// When the pending changes are handed on at the latest, in monotonic milliseconds.
     due_ms: Option<u64>,
 }
@@ -51,7 +51,7 @@ impl Log {
             seen: 0,
             bound: Bound::default(),
             group_commit: GroupCommit::default(),
-            shares: false,
+            waits_for_more: false,
             due_ms: None,
         }
     }
@@ -65,8 +65,8 @@ impl Log {
     /// Whether the pending changes, or an empty batch if `confirms`, are handed on now. Otherwise [`Log::due_ms`] or
     /// [`Driver::rest`] says when to ask again, or the report of the batch that is on its way comes first. `holds`
     /// says whether output waits for batches.
-    fn goes(&mut self, at: Present, holds: bool, confirms: bool, at_once: bool) -> bool {
-        self.shares = false;
+    fn is_due(&mut self, at: Present, holds: bool, confirms: bool, at_once: bool) -> bool {
+        self.waits_for_more = false;
         let pending = self.records.pending_bytes();
         if pending == 0 && !confirms {
             self.due_ms = None;
@@ -80,8 +80,8 @@ impl Log {
             if self.gate.is_on_its_way() {
                 return false;
             }
-            self.shares = self.group_commit.waits(self.gate.held().get(), at.ns);
-            if self.shares {
+            self.waits_for_more = self.group_commit.waits(self.gate.held().get(), at.ns);
+            if self.waits_for_more {
                 return false;
             }
         } else if !at.frozen {
@@ -101,7 +101,7 @@ impl Log {
     }
 
     /// Takes note of a batch that was settled after so many microseconds.
-    fn share(&mut self, at: Present, took_us: u64) {
+    fn tune_group_commit(&mut self, at: Present, took_us: u64) {
         if !at.frozen {
             self.group_commit = GroupCommit::after(self.gate.held().get(), took_us, at.ns);
         }
@@ -220,7 +220,7 @@ impl Driver {
         let number = match &mut self.changes {
             Changes::Nowhere => return,
             Changes::File(file) => {
-                if !file.log.goes(at, holds, false, at_once) {
+                if !file.log.is_due(at, holds, false, at_once) {
                     return;
                 }
                 if holds {
@@ -234,7 +234,7 @@ impl Driver {
                     // A crash may lose it; nothing waits.
                     file.log.gate.settle(number);
                 }
-                self.outputs.file.push(Order::Append(number, bytes));
+                self.demands.file.push(Order::Append(number, bytes));
                 if let Some(grown) = self.rewrite_due(at.now) {
                     tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
                     self.begin_rewriting(at.now);
@@ -244,12 +244,12 @@ impl Driver {
             #[cfg(feature = "quorum")]
             Changes::Quorum(member) => {
                 let Some(leading) = member.leading_mut() else { return };
-                if leading.leadership.out() {
+                if leading.leadership.stepped_down() {
                     // Nothing is proposed, and nothing comes back to what waits for others.
-                    leading.log.shares = false;
+                    leading.log.waits_for_more = false;
                     return;
                 }
-                if !leading.log.goes(at, holds, leading.confirms, at_once) {
+                if !leading.log.is_due(at, holds, leading.confirms, at_once) {
                     return;
                 }
                 let Some(number) = member.propose(at) else { return };
@@ -271,14 +271,14 @@ impl Driver {
             return Some(rest);
         }
         let log = self.log()?;
-        log.shares.then(|| log.group_commit.rest(ns))
+        log.waits_for_more.then(|| log.group_commit.rest(ns))
     }
 
     /// All batches up to this one are settled, the last of them after so many microseconds.
     pub(super) fn settle(&mut self, at: Present, number: BatchNumber, took_us: u64) {
         let ahead = self.has_flaw(Flaw::SettlesAhead);
         let Some(log) = self.log_mut() else { return };
-        log.share(at, took_us);
+        log.tune_group_commit(at, took_us);
         let opened = log.gate.settle(if ahead { log.gate.pending() } else { number });
         self.open(opened);
         self.engine.end_log_waits(at.now);

@@ -76,7 +76,7 @@ pub enum Changes {
 
 /// What the adapter is to do.
 #[derive(Default)]
-pub struct Outputs {
+pub struct Demands {
     /// For the receiver of a copy, in this order; before those for the writer.
     pub copy: Vec<CopyOrder>,
     /// For the writer of the file, in this order.
@@ -108,7 +108,7 @@ pub struct Driver {
     /// Number of files so far that changes went to.
     files_begun: u64,
     limits: Limits,
-    outputs: Outputs,
+    demands: Demands,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
     flaw: Flaw,
@@ -129,7 +129,7 @@ impl Driver {
             switch_off_asked: false,
             files_begun: 0,
             limits: Limits::default(),
-            outputs: Outputs::default(),
+            demands: Demands::default(),
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
         }
@@ -161,14 +161,14 @@ impl Driver {
 
     /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver, and
     /// [`Driver::submit`] has to be called before anything else is written.
-    pub fn take_outputs(&mut self) -> Outputs {
-        std::mem::take(&mut self.outputs)
+    pub fn take_demands(&mut self) -> Demands {
+        std::mem::take(&mut self.demands)
     }
 
-    /// Whether [`Driver::take_outputs`] has something to do.
+    /// Whether [`Driver::take_demands`] has something to do.
     #[inline]
-    pub fn has_orders(&self) -> bool {
-        let Outputs { copy, file, opens_file, ends, failed } = &self.outputs;
+    pub fn has_demands(&self) -> bool {
+        let Demands { copy, file, opens_file, ends, failed } = &self.demands;
         !copy.is_empty() || !file.is_empty() || *opens_file || *ends || failed.is_some()
     }
 
@@ -241,7 +241,7 @@ impl Driver {
         };
     }
 
-    /// When something is due, in monotonic milliseconds; `u64::MAX` if nothing is. See [`Driver::tick`].
+    /// When something is due, in monotonic milliseconds; `u64::MAX` if nothing is. See [`Driver::housekeep`].
     pub fn due_ms(&self) -> u64 {
         let own = [self.saving.look_ms, self.log_again_ms, self.sweep_ms()];
         let own_ms = own.into_iter().flatten().fold(self.log().map_or(u64::MAX, Log::due_ms), u64::min);
@@ -254,7 +254,7 @@ impl Driver {
 
     /// Lets time pass in the engine, a slice of what is due. What that writes to sessions is held back as far as it must be. Returns
     /// whether more is due.
-    pub fn pass_time(&mut self, at: Present) -> bool {
+    pub fn advance(&mut self, at: Present) -> bool {
         #[cfg(feature = "quorum")]
         if self.engine.awaits_followers() {
             // A wait may time out: its reply has the followers of this moment.
@@ -267,7 +267,7 @@ impl Driver {
     }
 
     /// Does what is due. [`Driver::submit`] belongs behind it.
-    pub fn tick(&mut self, at: Present) {
+    pub fn housekeep(&mut self, at: Present) {
         self.sweep_when_due(at.now);
         if self.saving.look_ms.is_some_and(|due_ms| at.now.reached(due_ms)) {
             self.look_at_save_points(at);

@@ -183,7 +183,7 @@ mod tests {
     /// Copies until the copy is whole. Returns what its receiver shares with the driver.
     fn copy(driver: &mut Driver) -> Arc<CopyProgress> {
         while driver.copy_some(AT, BootClock::default()) {}
-        let orders = driver.take_outputs().copy;
+        let orders = driver.take_demands().copy;
         assert!(matches!(orders.last(), Some(CopyOrder::End(_))), "{orders:?}");
         let begun = orders.into_iter().find_map(|order| match order {
             CopyOrder::Begin(_, _, progress) => Some(progress),
@@ -216,7 +216,7 @@ mod tests {
             let config = Config { appendonly: true, ..Config::default() };
             let mut driver = Driver::new(Engine::new(config, 1, AT.now, crate::commands::table()));
             driver.log_as_configured(AT);
-            assert!(driver.take_outputs().opens_file && driver.switches_log_on());
+            assert!(driver.take_demands().opens_file && driver.switches_log_on());
             assert!(driver.file_opened(AT, BootClock::default()).is_some());
             copy(&mut driver);
             assert!(driver.switches_log_on(), "its base is not on the disk");

@@ -32,7 +32,7 @@ impl Driver {
             (None, true) if !self.begins_log => {
                 self.begins_log = true;
                 self.log_is_coming(at);
-                self.outputs.opens_file = true;
+                self.demands.opens_file = true;
             }
             (None, false) => {
                 self.begins_log = false;
@@ -131,7 +131,7 @@ impl Driver {
     pub(super) fn switch_off(&mut self, at: Present) {
         let Changes::File(file) = &mut self.changes else { return };
         file.phase = Phase::Closing;
-        self.outputs.file.push(Order::Close);
+        self.demands.file.push(Order::Close);
         self.record_changes();
         self.engine.persistence_mut().figures = None;
         self.engine.persistence_mut().rewrite_scheduled = false;

@@ -144,7 +144,7 @@ impl Engine {
         self.settle_journal();
         self.serve_ready(now);
         self.serve_lock_waiters(now);
-        self.attend_diagnosis();
+        self.follow_up_diagnosis();
         self.settle_journal();
         self.resume_held(now);
     }
@@ -207,7 +207,7 @@ impl Engine {
     /// Makes the server look at a session that was blocked.
     pub(super) fn wake_up(&mut self, now: Now, id: SessionId) {
         self.resume_session(now, id);
-        self.mark_dirty(id);
+        self.mark_pending_write(id);
     }
 
     fn resume_session(&mut self, now: Now, id: SessionId) {

@@ -11,8 +11,8 @@ impl Engine {
         self.keyspace.space.check_invariants();
         self.scripting.interpreters.check_invariants();
         assert!(self.scripting.touched || !self.scripting.interpreters.has_garbage(), "garbage of scripts is known");
-        for &id in &self.clients.dirty {
-            assert!(self.clients.sessions.contains(id), "a dirty session that is gone");
+        for &id in &self.clients.pending_writes {
+            assert!(self.clients.sessions.contains(id), "a session with output to write is gone");
         }
         self.clients.pubsub.check_invariants();
         assert_eq!(

@@ -28,7 +28,7 @@ bitflags::bitflags! {
         /// Close at once, and discard the outbox.
         const CLOSE_NOW = 1 << 6;
         /// Is in the engine's list of sessions to flush.
-        const DIRTY = 1 << 7;
+        const PENDING_WRITE = 1 << 7;
         /// Connected over a unix socket.
         const UNIX_SOCKET = 1 << 8;
         /// The reply to the running command is discarded, unless the command turns replies on.

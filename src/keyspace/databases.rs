@@ -287,7 +287,7 @@ pub struct Db<'a> {
     pub now: Now,
     /// Whether lookups count as accesses (`CLIENT NO-TOUCH`).
     pub touch: bool,
-    /// The last 32 bits of the number of the client that signs the locks of Redis clients which the command writes; 0 for none.
+    /// The last 32 bits of the number of the client that is noted with the locks of Redis clients which the command writes; 0 for none.
     pub(crate) writer: u32,
 }
 

@@ -450,7 +450,7 @@ impl Locks {
             let found = self.load(keys, now, key, &mut lock);
             match found {
                 Found::Plain => {
-                    self.track(key, &lock);
+                    self.update_queue(key, &lock);
                     // The plain key's end is settled in time, so that a request at that instant is not served before the waiters.
                     if let (Some(queue), Some(end_ms)) = (self.queues.find(key), keys.plain_end_ms(key)) {
                         self.set_due(queue, end_ms);
@@ -458,7 +458,7 @@ impl Locks {
                 }
                 Found::Native => {
                     self.turn_away(number, key.name);
-                    self.track(key, &lock);
+                    self.update_queue(key, &lock);
                 }
                 Found::Free | Found::Lock => {
                     if found == Found::Lock {
@@ -544,12 +544,12 @@ impl Locks {
 
     /// Puts a changed lock back, and updates its queue and deadlines.
     fn store(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock) {
-        self.track(key, lock);
+        self.update_queue(key, lock);
         keys.put(key, lock);
     }
 
     fn store_unchanged(&mut self, keys: &mut impl Keys, key: Key<'_>, lock: &mut Lock, plain: bool) {
-        self.track(key, lock);
+        self.update_queue(key, lock);
         self.put_aside(keys, key, lock, plain);
     }
 

@@ -198,7 +198,7 @@ impl ChangeLog for LiveCopy {
         }
     }
 
-    fn commit(&mut self) {}
+    fn end_unit(&mut self) {}
 }
 
 /// Records changes in two logs.
@@ -210,8 +210,8 @@ impl<A: ChangeLog, B: ChangeLog> ChangeLog for Both<A, B> {
         self.1.record(change);
     }
 
-    fn commit(&mut self) {
-        self.0.commit();
-        self.1.commit();
+    fn end_unit(&mut self) {
+        self.0.end_unit();
+        self.1.end_unit();
     }
 }

@@ -14,7 +14,7 @@ use crate::keyspace::rdb::parts::crc64_of_more;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::append::read::Extent;
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
-use crate::persist::writer::Writer;
+use crate::persist::writer::IncrementFile;
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 << 10;
@@ -64,7 +64,7 @@ pub fn resume<D: Disk>(
     mut manifest: Manifest,
     last: Last,
     first_line: &[u8],
-) -> Result<(Manifest, Writer<D>)> {
+) -> Result<(Manifest, IncrementFile<D>)> {
     if let Last::Unclean(extent) = last
         && let Some(old) = manifest.increments.pop()
     {
@@ -77,7 +77,7 @@ pub fn resume<D: Disk>(
     }
     let next = manifest.next_increment(name);
     // This also makes the copy's name durable.
-    let mut writer = Writer::create(disk, &next.name, first_line)?;
+    let mut writer = IncrementFile::create(disk, &next.name, first_line)?;
     manifest.increments.push(next);
     exchange(writer.disk(), name, &manifest)?;
     Ok((manifest, writer))

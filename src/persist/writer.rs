@@ -30,7 +30,7 @@ pub enum Policy {
 
 /// The log's file, and how far it is written and durable.
 #[derive(Debug)]
-pub struct Writer<D: Disk> {
+pub struct IncrementFile<D: Disk> {
     disk: D,
     file: D::File,
     /// Bytes of the first line and the whole batches in the file.
@@ -47,19 +47,19 @@ pub struct Writer<D: Disk> {
     failed: Option<DiskError>,
 }
 
-impl<D: Disk> Writer<D> {
+impl<D: Disk> IncrementFile<D> {
     /// Creates a file with this first line ([`AppendLog::begin_file`](crate::persist::append::log::AppendLog::begin_file)), and makes
     /// it durable. A file that has the name is replaced: it must not be in the manifest.
     ///
     /// # Errors
     /// The disk's; then the file may exist.
-    pub fn create(mut disk: D, name: &[u8], first_line: &[u8]) -> Result<Writer<D>> {
+    pub fn create(mut disk: D, name: &[u8], first_line: &[u8]) -> Result<IncrementFile<D>> {
         let mut file = disk.create(name)?;
         append_all(&mut disk, &mut file, first_line)?;
         disk.sync(&mut file)?;
         disk.sync_folder()?;
         let len = first_line.len() as u64;
-        Ok(Writer { disk, file, len, durable_len: len, torn: false, written: 0, durable: 0, failed: None })
+        Ok(IncrementFile { disk, file, len, durable_len: len, torn: false, written: 0, durable: 0, failed: None })
     }
 
     /// Appends a batch as a whole or not at all.
@@ -113,7 +113,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Ends the file after a clean stop: makes all batches durable, and then its last line, which says so. `last_line` is
-    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`Writer::bytes`]. Nothing may be appended
+    /// [`AppendLog::end_file`](crate::persist::append::log::AppendLog::end_file) of [`IncrementFile::bytes`]. Nothing may be appended
     /// afterwards.
     ///
     /// # Errors

@@ -177,8 +177,8 @@ impl Leader {
         self.log().note_match(vote, ids);
     }
 
-    /// Waits for the turn of an append, of the entries `ids`, and checks it. `is_consecutive` says that it comes behind the one before it.
-    /// Leaves in it what may be taken to be committed. A heartbeat needs no turn, and gets `None`.
+    /// Waits for the turn of an append, of the entries `ids`, and checks it. `is_consecutive` says that it comes behind the one
+    /// before it. Leaves in it what may be taken to be committed. A heartbeat needs no turn, and gets `None`.
     ///
     /// # Errors
     /// Why the connection must end: it does not fit to the log of this node.

@@ -242,7 +242,7 @@ impl Watch {
             }
             send(engine, id, &socket);
             // Its connection handles the new state when the script has ended.
-            engine.mark_dirty(id);
+            engine.mark_pending_write(id);
         }
         self.buffer = Vec::new();
         if engine.is_ending() { Verdict::Kill } else { Verdict::Continue }

@@ -117,22 +117,22 @@ impl Prepared {
     ///
     /// # Errors
     /// The system provides no thread.
-    pub fn start(self, orders: Control<Shell>) -> io::Result<Endpoint> {
+    pub fn start(self, control: Control<Shell>) -> io::Result<Endpoint> {
         let Prepared { listener, tls, name, metrics_locks, .. } = self;
         let settings = Settings { listener, tls: tls.map(acceptor), name, metrics_locks };
-        Endpoint::start(settings, Arc::new(Executor { orders: Mutex::new(orders) }))
+        Endpoint::start(settings, Arc::new(Executor { control: Mutex::new(control) }))
     }
 }
 
 /// The way to the executor.
 struct Executor {
     /// The mutex lets threads share it; the endpoint has only one.
-    orders: Mutex<Control<Shell>>,
+    control: Mutex<Control<Shell>>,
 }
 
 impl Executor {
-    fn send(&self, order: impl FnOnce(&mut Shell) + Send + 'static) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(order));
+    fn send(&self, closure: impl FnOnce(&mut Shell) + Send + 'static) {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).send(Box::new(closure));
     }
 }
 
@@ -152,7 +152,7 @@ impl Inside for Executor {
                 shell.driver.engine.trust(connection.id);
             }
             shell.busy.add_new_connection(connection);
-            shell.after_job();
+            shell.after_closure();
         });
         Ok(ours)
     }

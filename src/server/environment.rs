@@ -7,7 +7,7 @@ use rustix::system::{sysinfo, uname};
 use crate::engine::environment::{Environment, Usage};
 use crate::server::heap::allocator;
 use crate::server::net::listener::Addresses;
-use crate::server::turns;
+use crate::server::turn_meter;
 
 /// Describes the process, which listens on these addresses.
 pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environment {
@@ -23,7 +23,7 @@ pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environmen
         allocator: "libc",
         system_memory: memory.totalram as u64 * u64::from(memory.mem_unit),
         usage: Some(usage),
-        event_loop: Some(turns::event_loop),
+        event_loop: Some(turn_meter::event_loop),
         // Called by the executor's thread, and so returns that thread's balance. If allocations are counted on this thread, they
         // are there, too.
         allocated: allocator::balance().map(|_| allocated as fn() -> u64),

@@ -11,6 +11,7 @@
 
 mod busy;
 pub mod clock;
+mod clock_orders;
 pub mod directory;
 pub mod durable;
 #[cfg_attr(not(feature = "http"), path = "no_endpoint.rs")]
@@ -19,13 +20,12 @@ pub mod environment;
 pub mod file;
 pub mod heap;
 pub mod net;
-mod orders;
 #[cfg(feature = "cli")]
 pub mod program;
 #[cfg(feature = "quorum")]
 pub mod replicated;
 pub mod shell;
-mod turns;
+mod turn_meter;
 pub mod users_file;
 mod warnings;
 
@@ -51,7 +51,7 @@ use crate::server::directory::Directory;
 use crate::server::endpoint::{Endpoint, Prepared as PreparedEndpoint, SharedTls};
 use crate::server::file::UserLine;
 use crate::server::net::accept::Listening;
-use crate::server::net::control::{Control, Inbox, Job};
+use crate::server::net::control::{Closure, Control, Inbox};
 use crate::server::net::event_loop::EventLoop;
 use crate::server::net::handshake::Handshakes;
 use crate::server::net::listener::{Addresses, BindError, Endpoints, Listeners};
@@ -123,7 +123,7 @@ pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
     /// Starts accepting connections; `None` once accepting.
     accept: Option<Box<Accepting>>,
-    orders: Control<Shell>,
+    control: Control<Shell>,
     /// Set when the server is asked to end; the supervisor of a running script reads it.
     ending: Arc<AtomicBool>,
     addresses: Arc<Mutex<Addresses>>,
@@ -180,7 +180,7 @@ impl Prepared {
             None => getrandom::u64().map_err(|error| StartError::System(io::Error::other(error.to_string())))?,
         };
         let directory = Arc::new(Directory::default());
-        let (orders, inbox) = crate::server::net::control::queue().map_err(StartError::System)?;
+        let (control, inbox) = crate::server::net::control::queue().map_err(StartError::System)?;
         let (accept, accepting) = sync_channel(1);
         let (tell_loaded, loaded) = sync_channel(1);
         let config_file = options.config_file.clone();
@@ -196,7 +196,7 @@ impl Prepared {
             accept: accepting,
             loaded: tell_loaded,
             inbox,
-            control: orders.clone(),
+            control: control.clone(),
             ending: Arc::clone(&ending),
             directory: Arc::clone(&directory),
             endpoint_tls: endpoint.as_ref().and_then(PreparedEndpoint::tls),
@@ -209,8 +209,8 @@ impl Prepared {
         let environment = environment::describe(&bound, config_file.as_deref());
         let (executor, accept) =
             (Some(self.thread), Some(Box::new(Accepting { accept, environment, loaded: Mutex::new(loaded) })));
-        let endpoint = endpoint.map(|endpoint| endpoint.start(orders.clone())).transpose().map_err(StartError::System)?;
-        Ok(Server { executor, accept, orders, ending, addresses, directory, endpoint })
+        let endpoint = endpoint.map(|endpoint| endpoint.start(control.clone())).transpose().map_err(StartError::System)?;
+        Ok(Server { executor, accept, control, ending, addresses, directory, endpoint })
     }
 }
 
@@ -263,12 +263,12 @@ impl Server {
     /// Runs a closure on the executor's thread, between two turns, and returns its result; `None` if the server has ended.
     pub(crate) fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
         let (done, result) = sync_channel(1);
-        let order: Job<Shell> = Box::new(move |shell| {
+        let closure: Closure<Shell> = Box::new(move |shell| {
             let outcome = what(shell);
-            shell.after_job();
+            shell.after_closure();
             let _ = done.send(outcome);
         });
-        if self.orders.send(order) { result.recv().ok() } else { None }
+        if self.control.send(closure) { result.recv().ok() } else { None }
     }
 
     /// Returns a function that does what [`Server::stop`] does, for a thread that does not own the server.
@@ -278,11 +278,11 @@ impl Server {
 
     /// With `force` the server ends whatever its files say.
     fn ender(&self, force: bool) -> impl Fn() + Send + use<> {
-        let (orders, ending) = (self.orders.clone(), Arc::clone(&self.ending));
+        let (control, ending) = (self.control.clone(), Arc::clone(&self.ending));
         move || {
             ending.store(true, Ordering::Relaxed);
             let ending = Arc::clone(&ending);
-            orders.send(Box::new(move |shell| {
+            control.send(Box::new(move |shell| {
                 shell.shut_down(None, None, force);
                 ending.store(shell.ending, Ordering::Relaxed);
             }));
@@ -336,7 +336,7 @@ struct Executor {
     /// Told when the files are loaded.
     loaded: SyncSender<()>,
     inbox: Inbox<Shell>,
-    /// Sends orders to the executor itself, for its other threads.
+    /// Sends control to the executor itself, for its other threads.
     control: Control<Shell>,
     ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
@@ -388,18 +388,18 @@ impl Executor {
         let listening = Rc::new(listening);
         let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
         shell.driver.engine.set_supervisor(Some(Box::new(move |engine, now, id, first| watch.check(engine, now, id, first))));
-        let (applied, orders, endpoint_tls) = (Rc::clone(&listening), self.control.clone(), self.endpoint_tls);
+        let (applied, control, endpoint_tls) = (Rc::clone(&listening), self.control.clone(), self.endpoint_tls);
         shell.driver.engine.on_apply_config(Box::new(move |config, names, environment| {
             apply_config(&applied, endpoint_tls.as_ref(), config, names, environment)?;
             if names.contains(&"test-wall-clock-ms") {
                 let wrong_ms = config.test_wall_clock_ms;
-                orders.send(Box::new(move |shell: &mut Shell| shell.clock.jump_wall(wrong_ms - shell.clock.stepped_ms())));
+                control.send(Box::new(move |shell: &mut Shell| shell.clock.jump_wall(wrong_ms - shell.clock.stepped_ms())));
             }
             #[cfg(feature = "quorum")]
             if names.contains(&"test-disk-hangs-ms") {
                 let for_ms = config.test_disk_hangs_ms;
-                orders.send(Box::new(move |shell: &mut Shell| {
-                    if let Some(hang) = &shell.files.hang {
+                control.send(Box::new(move |shell: &mut Shell| {
+                    if let Some(hang) = &shell.background.hang {
                         hang.hang(for_ms);
                     }
                 }));

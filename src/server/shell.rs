@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::driver::connections::execute::Reading;
+use crate::driver::connections::execute::BatchStart;
 use crate::driver::connections::turn::Turn;
-use crate::driver::{Driver, Outputs, Present};
+use crate::driver::{Demands, Driver, Present};
 use crate::engine::config::{Config, Effect};
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
@@ -29,7 +29,7 @@ use crate::server::net::descriptors;
 use crate::server::net::timer::Timer;
 #[cfg(feature = "cli")]
 use crate::server::program::log;
-use crate::server::turns::TurnMeter;
+use crate::server::turn_meter::TurnMeter;
 
 /// Size of the shared read buffer: the maximum number of bytes read at once.
 pub const READ_BUFFER: usize = 64 << 10;
@@ -63,8 +63,8 @@ pub struct Shell {
     pub read_buffer: Vec<u8>,
     /// The sockets of all connections, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
-    /// What is under way about files.
-    pub(super) files: BackgroundWork,
+    /// What is done beside requests.
+    pub(super) background: BackgroundWork,
     /// By which other threads reach the event loop; `None` without one.
     pub(super) control: Option<Control<Shell>>,
     /// Why the server ends, if it cannot go on.
@@ -87,7 +87,7 @@ impl Shell {
             meter: TurnMeter::begin(),
             read_buffer: vec![0; READ_BUFFER],
             busy: Rc::default(),
-            files: BackgroundWork::default(),
+            background: BackgroundWork::default(),
             control: None,
             failed: None,
             memory: Memory::default(),
@@ -125,7 +125,7 @@ impl Shell {
 
     /// Reads the clocks for a batch of requests. Settles what is due by then first.
     #[inline]
-    fn begin(&mut self) -> Reading {
+    fn begin(&mut self) -> BatchStart {
         let (now, mut ns) = self.clock.now_and_stopwatch();
         if !self.clock.is_frozen() {
             self.note_execution(ns);
@@ -137,12 +137,12 @@ impl Shell {
             self.advance_engine(now);
             ns = self.clock.stopwatch_ns();
         }
-        Reading { now, ns, stopwatch: self.clock.stopwatch() }
+        BatchStart { now, ns, stopwatch: self.clock.stopwatch() }
     }
 
     /// Has a batch of a session's requests executed, and does what follows from it.
     #[inline]
-    pub(super) fn execute<T>(&mut self, id: SessionId, batch: impl FnOnce(&mut Driver, Reading) -> T) -> T {
+    pub(super) fn execute<T>(&mut self, id: SessionId, batch: impl FnOnce(&mut Driver, BatchStart) -> T) -> T {
         let at = self.begin();
         let result = batch(&mut self.driver, at);
         let now = self.perform_actions(at.now);
@@ -219,7 +219,7 @@ impl Shell {
     pub(super) fn drive<T>(&mut self, act: impl FnOnce(&mut Driver, Present) -> T) -> T {
         let at = self.present();
         let result = act(&mut self.driver, at);
-        self.handle_outputs();
+        self.meet_demands();
         self.update_background();
         result
     }
@@ -232,10 +232,10 @@ impl Shell {
     }
 
     #[cold]
-    fn handle_outputs(&mut self) {
-        let Outputs { copy, file, opens_file, ends, failed } = self.driver.take_outputs();
+    fn meet_demands(&mut self) {
+        let Demands { copy, file, opens_file, ends, failed } = self.driver.take_demands();
         copy.into_iter().for_each(|order| self.order_copy(order));
-        if let Some(log_thread) = &self.files.log_thread {
+        if let Some(log_thread) = &self.background.log_thread {
             file.into_iter().for_each(|order| log_thread.send(order));
         }
         self.ending |= ends;
@@ -251,7 +251,7 @@ impl Shell {
     fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
         let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
         let memory_ms = or_never(in_use.and_then(|in_use| self.memory.returns.next_ms(in_use)));
-        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.files.due_ms);
+        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.background.due_ms);
         let next_ms = next_ms.min(or_never(self.driver.sweep_ms())).min(or_never(self.memory.spans.due_ms())).min(memory_ms);
         (next_ms != u64::MAX).then_some(next_ms)
     }
@@ -305,7 +305,7 @@ impl Shell {
         let now = self.clock.now();
         let more = self.advance_engine(now);
         self.driver.sweep_when_due(now);
-        if self.files.due_ms <= now.mono_ms() {
+        if self.background.due_ms <= now.mono_ms() {
             self.tick_background();
         }
         let more = self.memory.spans.give_back(now.mono_ms()) || more;
@@ -316,9 +316,9 @@ impl Shell {
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us() + ADVANCE_EVERY_US;
         let began_ns = self.clock.stopwatch_ns();
-        let more = self.driver.pass_time(Present { now, ns: began_ns, frozen: self.clock.is_frozen() });
-        if self.files.active {
-            self.handle_outputs();
+        let more = self.driver.advance(Present { now, ns: began_ns, frozen: self.clock.is_frozen() });
+        if self.background.active {
+            self.meet_demands();
             self.update_background();
         }
         let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
@@ -343,11 +343,11 @@ impl Shell {
         while self.tick() {}
     }
 
-    /// Does the follow-up work after something other than a request has used the engine.
-    pub fn after_job(&mut self) {
+    /// Does what is due after something other than a request has used the engine.
+    pub fn after_closure(&mut self) {
         let now = self.clock.now();
         let now = self.perform_actions(now);
-        if self.files.active {
+        if self.background.active {
             // What the driver decided is handed on before anything else is written.
             self.hand_on(false);
         }

@@ -39,7 +39,7 @@ const KIND_GRANT: u8 = 16;
 /// The field of a hash with one small number, stored in place of a string.
 const KIND_COUNT: u8 = 32;
 /// The client that wrote the value is noted; see [`crate::store::writers`].
-const KIND_SIGNED: u8 = 64;
+const KIND_WITH_WRITER: u8 = 64;
 /// Kinds whose value is not an inline string.
 const NO_STRING: u8 = KIND_BOXED | KIND_GRANT | KIND_COUNT;
 
@@ -411,7 +411,7 @@ impl<'a> EntryRef<'a> {
     /// Whether the client that wrote the value is noted.
     #[inline]
     pub fn has_writer(self) -> bool {
-        self.kind() & KIND_SIGNED != 0
+        self.kind() & KIND_WITH_WRITER != 0
     }
 
     /// The reply of `TYPE`.
@@ -513,7 +513,7 @@ impl<'a> EntryMut<'a> {
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
         // SAFETY: the inline value has exactly this length, and `bytes` cannot overlap memory that only we may access.
         unsafe { copy(bytes, self.ptr.as_ptr().add(at)) };
-        self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT | KIND_SIGNED));
+        self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT | KIND_WITH_WRITER));
         true
     }
 
@@ -524,23 +524,23 @@ impl<'a> EntryMut<'a> {
         if self.read().is_boxed() {
             return false;
         }
-        let word = self.read().word(1) | u64::from(KIND_SIGNED);
+        let word = self.read().word(1) | u64::from(KIND_WITH_WRITER);
         self.set_word(1, word);
         true
     }
 
-    /// Clears the mark of [`EntryMut::sign`]: the writer is not known.
-    pub fn unsign(&mut self) {
-        let word = self.read().word(1) & !u64::from(KIND_SIGNED);
+    /// Clears the mark of [`EntryMut::note_writer`]: the writer is not known.
+    pub fn forget_writer(&mut self) {
+        let word = self.read().word(1) & !u64::from(KIND_WITH_WRITER);
         self.set_word(1, word);
     }
 
     /// The number in an inline string of at most eight digits in canonical form, see [`integer::parse_i64`], and its last digit
-    /// as a mutable byte; `None` for any other value, and for one that is signed.
+    /// as a mutable byte; `None` for any other value, and for one with a noted writer.
     #[inline]
     pub fn short_number(&mut self) -> Option<(u32, &mut u8)> {
         let entry = self.read();
-        if entry.kind() & (NO_STRING | KIND_SIGNED) != 0 {
+        if entry.kind() & (NO_STRING | KIND_WITH_WRITER) != 0 {
             return None;
         }
         let len = entry.inline_len();

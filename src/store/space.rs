@@ -69,7 +69,7 @@ pub struct Space {
     freed: u64,
     /// The keys of the first dictionary by cluster slot, if they are indexed.
     slots: Option<Box<SlotIndex>>,
-    /// Who wrote signed entries.
+    /// Who wrote entries with noted writers.
     writers: Writers,
     /// In tests of key positions, the names that were looked up or added.
     pub(crate) names: Names,
@@ -102,13 +102,13 @@ impl Space {
     pub fn note_writer(&mut self, dict: usize, place: Place, writer: u32) {
         let mut entry = self.dicts[dict].get_mut(place);
         if writer == 0 {
-            entry.unsign();
+            entry.forget_writer();
         } else if entry.note_writer() {
             self.writers.note(entry.read().address(), writer);
         }
     }
 
-    /// As [`Space::sign`] for an entry that is about to be inserted, and a writer other than 0.
+    /// As [`Space::note_writer`] for an entry that is about to be inserted, and a writer other than 0.
     #[inline]
     pub fn note_writer_of_new(&mut self, entry: &mut Entry, writer: u32) {
         if entry.change().note_writer() {

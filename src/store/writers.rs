@@ -1,7 +1,7 @@
 //! Who wrote keys that may be locks of Redis clients: the number of the client, by the address of the entry.
 //!
 //! A slot is overwritten by the next entry that falls on it, so that a lock costs no memory of its own. Locks that come and go use
-//! the same few addresses again, so the note of one that is stuck stays. An entry is marked as signed when its writer is noted: a
+//! the same few addresses again, so the note of one that is stuck stays. An entry is marked when its writer is noted: a
 //! note that an earlier entry left behind at an address is never taken for one of the entry that is there now.
 
 const SLOT_BITS: u32 = 17;

@@ -303,7 +303,20 @@ impl Injection {
             | Injection::Delay { client, .. }
             | Injection::Loss { client, .. }
             | Injection::Resend { client } => Some(*client),
-            _ => None,
+            Injection::Down { .. }
+            | Injection::PowerLoss { .. }
+            | Injection::Partition { .. }
+            | Injection::Disorder { .. }
+            | Injection::Stall { .. }
+            | Injection::Wipe { .. }
+            | Injection::BadDisk { .. }
+            | Injection::HungDisk { .. }
+            | Injection::BitRot { .. }
+            | Injection::Members { .. }
+            | Injection::CutOff { .. }
+            | Injection::Foreign { .. }
+            | Injection::DriftOfNode { .. }
+            | Injection::StepOfNode { .. } => None,
         }
     }
 }

@@ -97,11 +97,11 @@ fn messages_reach_channels_before_patterns_in_the_order_of_subscribing() {
     bare.run(one, "SUBSCRIBE other news");
     bare.run(two, "PSUBSCRIBE news n?ws*");
     let mut dirty = Vec::new();
-    bare.engine.take_dirty(&mut dirty);
+    bare.engine.take_pending_writes(&mut dirty);
     dirty.clear();
 
     bare.script(publisher, &[("PUBLISH news hi", ":5"), ("PUBLISH nothing hi", ":0"), ("SPUBLISH news hi", ":0")]);
-    bare.engine.take_dirty(&mut dirty);
+    bare.engine.take_pending_writes(&mut dirty);
     assert_eq!(dirty, [two, one, three]);
     assert_got(&mut bare, one, &[push('*', &["message", "news", "hi"])]);
     let direct = push('>', &["message", "news", "hi"]);
@@ -180,7 +180,7 @@ fn a_slow_subscriber_is_let_go_and_nobody_else() {
     assert!(gone.flags.contains(SessionFlags::CLOSE_NOW) && gone.out.is_empty());
     assert_eq!(bare.engine.stats().output_limit_disconnections, 1);
     let mut dirty = Vec::new();
-    bare.engine.take_dirty(&mut dirty);
+    bare.engine.take_pending_writes(&mut dirty);
     assert!(dirty.contains(&slow));
     bare.engine.disconnect(bare.now, slow);
     assert_eq!(bare.run(publisher, "PUBLISH c x"), ":1\r\n");
@@ -373,13 +373,13 @@ proptest! {
                 }
                 Step::Publish(kind, name) => {
                     let mut dirty = Vec::new();
-                    bare.engine.take_dirty(&mut dirty);
+                    bare.engine.take_pending_writes(&mut dirty);
                     dirty.clear();
                     let sent = model.publish(kind, NAMES[name], "m");
                     let word = if kind == 2 { "SPUBLISH" } else { "PUBLISH" };
                     let count = format!(":{}", sent.len());
                     bare.script(publisher, &[(&format!("{word} {} m", NAMES[name]), &count)]);
-                    bare.engine.take_dirty(&mut dirty);
+                    bare.engine.take_pending_writes(&mut dirty);
                     let mut order: Vec<SessionId> = Vec::new();
                     for (session, _) in &sent {
                         if !order.contains(&ids[*session]) {

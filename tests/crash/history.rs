@@ -197,7 +197,7 @@ impl History {
                 self.driver.engine.end_batch(now);
                 self.driver.engine.take_actions();
                 self.hold_reply(id, &args, db, start);
-                self.driver.engine.mark_dirty(id);
+                self.driver.engine.mark_pending_write(id);
                 self.note_output(Some(id));
             }
         }
@@ -224,9 +224,9 @@ impl History {
             _ => 0,
         };
         let mut dirty = Vec::new();
-        self.driver.engine.take_dirty(&mut dirty);
+        self.driver.engine.take_pending_writes(&mut dirty);
         self.driver.hold_others(requester, &dirty);
-        self.driver.take_outputs();
+        self.driver.take_demands();
         for id in dirty {
             // What changed nothing shows what may be settled: only the gate knows that.
             let waits_for = self.driver.file().map_or(0, |file| file.log.gate.last_of(id));
@@ -305,7 +305,7 @@ impl History {
 
     /// Carries out what was ordered of the log's writer.
     fn write(&mut self) -> Result<(), DiskError> {
-        self.driver.take_outputs().file.into_iter().for_each(|order| self.writer.order(order));
+        self.driver.take_demands().file.into_iter().for_each(|order| self.writer.order(order));
         self.writer.around().set_time(self.at_us);
         let result = self.writer.step().map(drop);
         if let Some((number, _)) = self.take_reports() {
@@ -342,7 +342,7 @@ impl History {
         let boot = self.machine.boot_clock(self.at_us);
         self.driver.rewrite(self.present());
         self.driver.submit(self.present(), false, || boot);
-        self.driver.take_outputs().file.into_iter().for_each(|order| self.writer.order(order));
+        self.driver.take_demands().file.into_iter().for_each(|order| self.writer.order(order));
         let result = self.writer.step();
         self.check_points()?;
         let (Ok(_), Some((number, files))) = (result, self.take_reports()) else {
@@ -361,7 +361,7 @@ impl History {
             }
             self.driver.engine.execute(now, id, &args);
             self.hold_reply(id, &args, 0, 0);
-            self.driver.engine.mark_dirty(id);
+            self.driver.engine.mark_pending_write(id);
             self.note_output(Some(id));
             if self.has_pending() && !self.is_on_its_way() {
                 self.append()?;

@@ -400,7 +400,7 @@ impl ChangeLog for Follower {
         databases.retain(|_, keys| !keys.is_empty());
     }
 
-    fn commit(&mut self) {
+    fn end_unit(&mut self) {
         let mut followed = self.0.borrow_mut();
         assert!(followed.uncommitted > 0, "a unit without changes");
         (followed.uncommitted, followed.units) = (0, followed.units + 1);
@@ -653,7 +653,7 @@ impl ChangeLog for Units {
         }
     }
 
-    fn commit(&mut self) {
+    fn end_unit(&mut self) {
         let unit = std::mem::take(&mut self.open);
         self.whole.borrow_mut().push(unit);
     }

@@ -21,7 +21,7 @@ impl ChangeLog for Journal {
         self.0.borrow_mut().push(format!("{change:?}"));
     }
 
-    fn commit(&mut self) {
+    fn end_unit(&mut self) {
         self.0.borrow_mut().push("commit".to_owned());
     }
 }
@@ -54,7 +54,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
         engine.sessions_mut()[caller].flags |= SessionFlags::AUTHENTICATED;
         engine.execute(now, caller, &args);
         engine.take_actions();
-        engine.take_dirty(&mut Vec::new());
+        engine.take_pending_writes(&mut Vec::new());
         // A blocked client waits for a few milliseconds.
         while engine.sessions()[caller].flags.contains(SessionFlags::BLOCKED) {
             now.advance_us(1_000);

@@ -165,7 +165,7 @@ impl Store {
         requests.iter().for_each(|words| self.execute(id, words));
         self.play(AFTER);
         // The turn ends: those who track prefixes are told what has changed.
-        self.bare.engine.take_dirty(&mut Vec::new());
+        self.bare.engine.take_pending_writes(&mut Vec::new());
         let got = self.bare.take(id);
         self.bare.engine.disconnect(self.bare.now, id);
         got

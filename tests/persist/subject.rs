@@ -30,7 +30,7 @@ impl Subject {
     /// Executes a request. Returns its reply.
     pub fn args(&mut self, args: &[&[u8]]) -> Vec<u8> {
         self.engine.execute(self.now, self.session, args);
-        self.engine.take_dirty(&mut Vec::new());
+        self.engine.take_pending_writes(&mut Vec::new());
         self.engine.take_actions();
         std::mem::take(&mut self.engine.sessions_mut()[self.session].out)
     }

@@ -264,7 +264,7 @@ fn client_kill_closes_whom_its_filters_let_through() {
         ],
     );
     let mut dirty = Vec::new();
-    bare.engine.take_dirty(&mut dirty);
+    bare.engine.take_pending_writes(&mut dirty);
     assert!(dirty.is_empty(), "a refused KILL closes nobody");
 
     bare.run(others[1], "SUBSCRIBE c");
@@ -282,14 +282,14 @@ fn client_kill_closes_whom_its_filters_let_through() {
     bare.pass(10_000);
     let late = bare.connect();
     bare.script(killer, &[("CLIENT KILL MAXAGE 10", ":2")]);
-    bare.engine.take_dirty(&mut dirty);
+    bare.engine.take_pending_writes(&mut dirty);
     assert_eq!(dirty, others);
     assert!(others.iter().all(|&id| flags(&bare, id).contains(SessionFlags::CLOSE_NOW)));
     assert!(!flags(&bare, late).contains(SessionFlags::CLOSE_NOW));
 
     dirty.clear();
     bare.script(killer, &[("CLIENT KILL SKIPME no LADDR 127.0.0.1:6379", ":2")]);
-    bare.engine.take_dirty(&mut dirty);
+    bare.engine.take_pending_writes(&mut dirty);
     assert_eq!(
         flags(&bare, killer) & (SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY),
         SessionFlags::CLOSE_AFTER_REPLY

@@ -260,7 +260,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             // The locks for which the session waits go to other waiters.
             cx.engine.forget_wait(cx.now, id);
         }
-        cx.engine.mark_dirty(id);
+        cx.engine.mark_pending_write(id);
     }
     if old_form {
         cx.reply.ok();

@@ -96,7 +96,7 @@ fn quit(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.ok();
     cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
     let id = cx.session;
-    cx.engine.mark_dirty(id);
+    cx.engine.mark_pending_write(id);
     Ok(())
 }
 

@@ -181,7 +181,7 @@ impl Work for UnsubscribeAll {
             write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
         }
         let all = left > 0 || engine.sessions()[id].subscriptions[self.kind.index()] == 0;
-        engine.mark_dirty(id);
+        engine.mark_pending_write(id);
         all
     }
 

@@ -379,7 +379,7 @@ mod tests {
             }
         }
 
-        fn commit(&mut self) {}
+        fn end_unit(&mut self) {}
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) const REPLIES_PER_WRITE: usize = 256 << 10;
 
 /// A reading of the adapter's clocks, at which requests begin to execute.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub struct BatchStart {
     /// The engine's time.
     pub now: Now,
     /// The machine's monotonic clock in nanoseconds.
@@ -46,22 +46,22 @@ impl Driver {
     /// Executes received input, or keeps it. The engine's actions are to be carried out behind it, and then
     /// [`Driver::finish_batch`] belongs there.
     #[inline]
-    pub fn receive(&mut self, at: Reading, id: SessionId, input: &[u8], turn: &mut Turn) {
+    pub fn receive(&mut self, at: BatchStart, id: SessionId, input: &[u8], turn: &mut Turn) {
         turn.count(input.len());
         self.execute_input(at, id, input);
     }
 
     /// As [`Driver::receive`], in no turn. Returns the number of bytes that were executed.
     #[inline]
-    pub fn execute_input(&mut self, at: Reading, id: SessionId, input: &[u8]) -> usize {
+    pub fn execute_input(&mut self, at: BatchStart, id: SessionId, input: &[u8]) -> usize {
         if self.keep_input(id, input) {
             return 0;
         }
         let mut parser = self.connections.parser.take().unwrap_or_default();
-        let (consumed, batch) = self.execute(at, id, &mut parser, input);
+        let (consumed, stop) = self.execute(at, id, &mut parser, input);
         if consumed < input.len() {
             let bytes = input[consumed..].to_vec();
-            let ready = batch != Stop::Drained;
+            let ready = stop != Stop::Drained;
             self.note_kept(id, bytes.len());
             self.connections.slots[id].kept = Some(Kept::new(bytes, parser, ready));
         } else {
@@ -71,11 +71,11 @@ impl Driver {
     }
 
     /// Executes requests that were received before, and goes on behind them as [`Driver::receive`] does.
-    pub fn execute_kept(&mut self, at: Reading, id: SessionId, turn: &mut Turn) {
+    pub fn execute_kept(&mut self, at: BatchStart, id: SessionId, turn: &mut Turn) {
         let Some(mut kept) = self.connections.slots[id].kept.take() else { return };
-        let (consumed, batch) = self.execute(at, id, &mut kept.parser, &kept.bytes[kept.start..]);
+        let (consumed, stop) = self.execute(at, id, &mut kept.parser, &kept.bytes[kept.start..]);
         kept.start += consumed;
-        kept.ready = batch != Stop::Drained || kept.next_block();
+        kept.ready = stop != Stop::Drained || kept.next_block();
         let is_done = kept.len() == 0;
         if !is_done {
             kept.compact();
@@ -85,15 +85,15 @@ impl Driver {
             self.drop_kept(id);
             self.note_kept(id, 0);
         }
-        match batch {
+        match stop {
             Stop::Paused | Stop::Acts => turn.use_up(),
             Stop::Drained | Stop::Blocked => {}
         }
     }
 
     /// Parses and executes requests until the input or the batch ends. Returns the number of input bytes consumed.
-    fn execute(&mut self, at: Reading, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Stop) {
-        let Reading { now, ns, stopwatch } = at;
+    fn execute(&mut self, at: BatchStart, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Stop) {
+        let BatchStart { now, ns, stopwatch } = at;
         self.engine.begin_batch(now, stopwatch.map_or_else(|| now.mono_us().saturating_mul(1000), |_| ns), stopwatch);
         let mut window = std::mem::take(&mut self.connections.window);
         let mut outbox = self.engine.take_outbox(id);
@@ -103,28 +103,28 @@ impl Driver {
         let mut flags = self.engine.sessions()[id].flags;
         let holds = self.holds_output();
         let (mut done, mut arguments) = (0, 0);
-        let batch = 'batch: loop {
+        let stop = 'requests: loop {
             let authenticated = !self.engine.must_log_in(id);
             let limits = Limits { authenticated, max_bulk_len: self.engine.config().proto_max_bulk_len, ..Limits::default() };
             // Request limits differ before and after AUTH, so requests are parsed one by one until then.
             let ahead = if authenticated { WINDOW } else { 1 };
-            let (parsed, stop) = window.fill(parser, input, done, ahead, &limits);
+            let (parsed, end) = window.fill(parser, input, done, ahead, &limits);
             window.prefetch(&self.engine, id);
             for (request, args) in window.requests() {
-                const STOP: SessionFlags =
+                const ENDS: SessionFlags =
                     SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
-                if flags.intersects(STOP) {
+                if flags.intersects(ENDS) {
                     parser.reset();
                     if flags.contains(SessionFlags::BLOCKED) {
-                        break 'batch Stop::Blocked;
+                        break 'requests Stop::Blocked;
                     }
                     done = input.len();
-                    break 'batch Stop::Drained;
+                    break 'requests Stop::Drained;
                 }
                 if arguments >= ARGUMENTS_PER_BATCH || outbox.bytes.len() > REPLIES_PER_WRITE {
                     // Requests that were parsed but not executed are parsed again in the next turn.
                     parser.reset();
-                    break 'batch Stop::Paused;
+                    break 'requests Stop::Paused;
                 }
                 let args = &*args;
                 let known = Request { args, row: request.command, key: request.key(args) };
@@ -144,7 +144,7 @@ impl Driver {
                 done = request.end;
                 if self.engine.has_actions() {
                     parser.reset();
-                    break 'batch Stop::Acts;
+                    break 'requests Stop::Acts;
                 }
                 if outbox.bytes.len() > OUTBOX_FREE {
                     flags = self.check_outbox(now, &mut outbox);
@@ -154,12 +154,12 @@ impl Driver {
             // Blank lines count only after the requests of their window. Counted before, many of them would end the batch before a
             // request ran, and the next batch would parse them again.
             arguments += window.blank;
-            if stop.is_some() && self.is_closing(id) {
+            if end.is_some() && self.is_closing(id) {
                 parser.reset();
                 done = input.len();
                 break Stop::Drained;
             }
-            match stop {
+            match end {
                 None if arguments >= ARGUMENTS_PER_BATCH => break Stop::Paused,
                 None => {}
                 // The error is reported when the session is unblocked.
@@ -182,7 +182,7 @@ impl Driver {
         // Nothing is left there that would have to be freed.
         std::mem::forget(std::mem::replace(&mut self.connections.window, window.emptied()));
         outbox.put_back(&mut self.engine);
-        (done, batch)
+        (done, stop)
     }
 
     /// Enforces the limit of the outbox, which needs it in its place. Returns the session's flags.

@@ -122,7 +122,7 @@ pub(super) struct Connections {
     /// Reply buffer lent to the session whose requests are executed; empty while a session has it.
     out_buffer: Vec<u8>,
     /// Sessions that the current batch has written to.
-    dirty: Vec<SessionId>,
+    pending_writes: Vec<SessionId>,
     /// Time of the next sweep of sessions, in monotonic milliseconds; see [`sweep`].
     sweep_ms: Option<u64>,
     /// The last batch wrote to other sessions, to so few that they run before the connection whose batch it was.
@@ -141,7 +141,7 @@ impl Connections {
             parser: None,
             window: Window::default(),
             out_buffer: Vec::new(),
-            dirty: Vec::new(),
+            pending_writes: Vec::new(),
             sweep_ms: None,
             yields: false,
             goes_last: false,

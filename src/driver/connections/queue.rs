@@ -78,12 +78,12 @@ impl Driver {
     /// it must be, and those are woken.
     #[inline]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
-        self.engine.take_dirty(&mut self.connections.dirty);
+        self.engine.take_pending_writes(&mut self.connections.pending_writes);
         if !self.is_memory_only() || !self.engine.persistence().answered.is_empty() {
-            self.hold_dirty(id);
+            self.hold_pending_writes(id);
         }
-        if !self.connections.dirty.is_empty() {
-            self.wake_dirty(now, id);
+        if !self.connections.pending_writes.is_empty() {
+            self.wake_pending_writes(now, id);
         }
         if id.is_some() {
             self.engine.end_batch(now);
@@ -91,16 +91,16 @@ impl Driver {
     }
 
     #[cold]
-    fn hold_dirty(&mut self, id: Option<SessionId>) {
-        let dirty = std::mem::take(&mut self.connections.dirty);
-        self.hold_others(id, &dirty);
-        self.connections.dirty = dirty;
+    fn hold_pending_writes(&mut self, id: Option<SessionId>) {
+        let pending_writes = std::mem::take(&mut self.connections.pending_writes);
+        self.hold_others(id, &pending_writes);
+        self.connections.pending_writes = pending_writes;
     }
 
-    fn wake_dirty(&mut self, now: Now, id: Option<SessionId>) {
-        let mut dirty = std::mem::take(&mut self.connections.dirty);
+    fn wake_pending_writes(&mut self, now: Now, id: Option<SessionId>) {
+        let mut pending_writes = std::mem::take(&mut self.connections.pending_writes);
         let mut woken = 0;
-        for other in dirty.drain(..) {
+        for other in pending_writes.drain(..) {
             if Some(other) != id {
                 self.check_output(other, now);
                 self.wake(other);
@@ -108,7 +108,7 @@ impl Driver {
             }
         }
         self.connections.yields = id.is_some() && (1..=FIRST_MAX).contains(&woken);
-        self.connections.dirty = dirty;
+        self.connections.pending_writes = pending_writes;
     }
 
     /// The session whose connection has the turn moves the clock: all others run before it is written to.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::driver::connections::execute::Reading;
+use crate::driver::connections::execute::BatchStart;
 use crate::driver::connections::turn::{Next, Step, Turn};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
@@ -57,8 +57,8 @@ impl Clients {
         self.driver.wake(id);
     }
 
-    fn reading(&self) -> Reading {
-        Reading { now: self.now, ns: self.now.mono_us() * 1_000, stopwatch: None }
+    fn reading(&self) -> BatchStart {
+        BatchStart { now: self.now, ns: self.now.mono_us() * 1_000, stopwatch: None }
     }
 
     /// One turn of the next connection in the run queue.
@@ -70,7 +70,7 @@ impl Clients {
         let next = loop {
             let step = self.driver.step(id, &mut turn);
             if matches!(step, Step::Execute | Step::Receive) && self.driver.engine.has_work(self.now) {
-                self.driver.pass_time(at);
+                self.driver.advance(at);
             }
             match step {
                 Step::Write => {
@@ -127,9 +127,9 @@ impl Clients {
     fn advance(&mut self, ms: u64) {
         self.wait(ms);
         while self.driver.engine.has_work(self.now) {
-            self.driver.pass_time(self.at());
+            self.driver.advance(self.at());
         }
-        self.driver.tick(self.at());
+        self.driver.housekeep(self.at());
         self.driver.finish_batch(self.now, None);
         self.run();
     }
@@ -144,7 +144,7 @@ impl Clients {
     /// All changes so far are durable.
     fn settle(&mut self) {
         self.driver.submit(self.at(), true, BootClock::default);
-        for order in self.driver.take_outputs().file {
+        for order in self.driver.take_demands().file {
             if let Order::Append(number, _) = order {
                 self.driver.take_report(self.at(), Report::Settled(number));
             }

@@ -69,7 +69,7 @@ impl Driver {
 
     /// Ceases to serve because of the disk. The next leader is not known here: to note one, a vote must be stored.
     fn step_down(&mut self, at: Present) {
-        let Some(Member { node, part: NodeState::Leads(leading), .. }) = self.member_mut() else { return };
+        let Some(Member { node, state: NodeState::Leads(leading), .. }) = self.member_mut() else { return };
         leading.leadership.step_down();
         node.set_heartbeats(false);
         self.close_sessions(at, Closing::Deposed);
@@ -116,7 +116,7 @@ impl Driver {
         let Some(member) = self.member_mut() else { return };
         let Some(handing_over) = member.handing_over.take() else { return };
         self.engine.unpause();
-        self.outputs.ends |= handing_over.why == Why::Ends;
+        self.demands.ends |= handing_over.why == Why::Ends;
         self.show_cluster(at);
     }
 }

@@ -25,7 +25,7 @@ impl Driver {
     /// nanoseconds.
     pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, clock: fn() -> u64) {
         let Some(member) = self.member_mut() else { return };
-        if matches!(member.part, NodeState::Follows(_)) {
+        if matches!(member.state, NodeState::Follows(_)) {
             member.backlog.push(entries, done);
             self.apply_some(at, Pace::applying(clock));
         } else if let Some(applied) = self.take_committed(at, &entries) {
@@ -63,7 +63,7 @@ impl Driver {
 
     fn apply_some(&mut self, at: Present, slice: Pace) {
         let Some(member) = self.member_mut() else { return };
-        let NodeState::Follows(follower) = &mut member.part else { return };
+        let NodeState::Follows(follower) = &mut member.state else { return };
         if let Err(reason) = member.backlog.apply_some(follower, at.ns, slice) {
             self.node_failed(&reason);
         }
@@ -72,7 +72,7 @@ impl Driver {
     /// Takes committed batches. Returns `None` if they could not be applied, and the server ends.
     fn take_committed(&mut self, at: Present, entries: &[Committed]) -> Option<Applied> {
         let member = self.member_mut()?;
-        let taken = match member.part.take(entries) {
+        let taken = match member.state.take(entries) {
             Ok(taken) => taken,
             Err(reason) => {
                 self.node_failed(&reason);
@@ -115,7 +115,7 @@ impl Driver {
         self.depose(at, "another node's state is installed");
         if let Some(member) = self.member_mut() {
             member.backlog.clear();
-            member.part = NodeState::Follows(Box::new(follower));
+            member.state = NodeState::Follows(Box::new(follower));
         }
     }
 
@@ -123,7 +123,7 @@ impl Driver {
     /// so many microseconds, while the wall clock does not change, and returns what it shows then.
     pub fn cluster_changed(&mut self, at: Present, status: Status, set_clock: impl FnOnce(u64) -> Now) {
         let Some(member) = self.member_mut() else { return };
-        let turn = member.part.turn(status.leads);
+        let change = member.state.change_to(status.leads);
         if status.leader != member.status.leader {
             match status.leader {
                 Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
@@ -132,10 +132,10 @@ impl Driver {
         }
         member.was_alone &= status.leader.is_none();
         member.status = status;
-        if turn.ceases {
+        if change.ceases {
             self.depose(at, "this node does not lead any more");
         }
-        match turn.begins {
+        match change.begins {
             Some(leadership) => self.lead(at, leadership, set_clock),
             None => self.show_cluster(at),
         }
@@ -148,7 +148,7 @@ impl Driver {
         let purpose = if self.has_flaw(Flaw::SessionsEnded) { Purpose::Start { truncates: false } } else { Purpose::TakeOver };
         let keeps_clock = self.has_flaw(Flaw::LeaseNotShifted);
         let Some(member) = self.member_mut() else { return };
-        let finished = member.part.finish(purpose, |time| if keeps_clock { at.now } else { set_clock(time.us) });
+        let finished = member.state.finish(purpose, |time| if keeps_clock { at.now } else { set_clock(time.us) });
         let (engine, now) = match finished {
             Ok(finished) => finished,
             Err(reason) => return self.node_failed(&reason),
@@ -176,7 +176,7 @@ impl Driver {
         member.node.set_heartbeats(true);
         let applied = member.node.status().applied;
         member.tick_ms = now.mono_ms();
-        member.part = NodeState::Leads(Box::new(leading));
+        member.state = NodeState::Leads(Box::new(leading));
         self.engine.replication_mut().settled_index = applied;
         self.engine.persistence_mut().figures = Some(figures);
         self.record_changes();
@@ -197,7 +197,7 @@ impl Driver {
         }
         self.close_sessions(at, Closing::Deposed);
         if let Some(member) = self.member_mut() {
-            member.part = NodeState::Empty;
+            member.state = NodeState::Empty;
         }
         // What waited does so no more.
         self.refuse_writes();
@@ -215,7 +215,7 @@ impl Driver {
     /// With the flaw planted: goes on to answer from what there is.
     fn keep_answering(&mut self) {
         if let Some(member) = self.member_mut() {
-            member.part = NodeState::Empty;
+            member.state = NodeState::Empty;
         }
         self.engine.persistence_mut().figures = None;
         self.record_changes();
@@ -236,12 +236,12 @@ impl Driver {
         let Some(member) = self.member_mut().filter(|member| at.now.reached(member.tick_ms)) else { return };
         member.tick_ms = at.now.deadline_in(member.tick_every_ms);
         let every = Duration::from_millis(member.tick_every_ms);
-        let Member { node, part: NodeState::Leads(leading), was_alone, .. } = member else { return };
+        let Member { node, state: NodeState::Leads(leading), was_alone, .. } = member else { return };
         let leadership = &mut leading.leadership;
         let stood_still = leadership.stood_still(at.ns, every, node.lease_max(), || node.lease());
         let step = if hung_leads { DiskStep::Stay } else { leadership.look_at_disk(node.disk(), node.lease_max()) };
         let changed = leadership.look(at.ns, node.lease_max(), || node.lease());
-        let (alone, out) = (leadership.alone(), leadership.out());
+        let (alone, stepped_down) = (leadership.alone(), leadership.stepped_down());
         if changed {
             match alone_leads || leaves_waiting {
                 true => node.set_heartbeats(!alone),
@@ -250,7 +250,7 @@ impl Driver {
             *was_alone = alone;
         }
         if changed && alone {
-            match out {
+            match stepped_down {
                 true => tracing::warn!("the disk does not answer: this node steps down, and serves nothing until it answers"),
                 false => {
                     tracing::warn!("a majority of the nodes is out of reach or stores nothing: nothing is served until it does")
@@ -258,15 +258,15 @@ impl Driver {
             }
         }
         if (changed && alone || stood_still && !alone) && !leaves_waiting {
-            self.close_sessions(at, if out { Closing::Deposed } else { Closing::CutOff });
+            self.close_sessions(at, if stepped_down { Closing::Deposed } else { Closing::CutOff });
         }
-        if out {
+        if stepped_down {
             self.end_hand_over(at);
         } else if step == DiskStep::HandOver {
             self.hand_over_for_disk(at);
         }
         self.look_at_bound();
-        if !out
+        if !stepped_down
             && self.engine.next_deadline().is_some()
             && let Some(leading) = self.member_mut().and_then(Member::leading_mut)
             && !leading.log.gate.in_flight()
@@ -281,7 +281,7 @@ impl Driver {
     pub fn node_failed(&mut self, reason: &str) {
         let text = format!("the node cannot go on: {reason}");
         tracing::error!("{text}");
-        self.outputs.failed = Some(text);
-        self.outputs.ends = true;
+        self.demands.failed = Some(text);
+        self.demands.ends = true;
     }
 }

@@ -28,7 +28,7 @@ const LEASES_ALONE: u32 = 3;
 const LEASES_HANGING: u32 = 4;
 /// Number of leases after which it steps down, if no other node could take over; and after which a leader tells its clients so if
 /// the others answer and store nothing.
-const LEASES_OUT: u32 = 9;
+const STEP_DOWN_LEASES: u32 = 9;
 
 /// Whether a disk does not answer whose oldest operation is not done for so long. `lease_max` is the length of a whole lease.
 pub fn hangs(busy: Duration, lease_max: Duration) -> bool {
@@ -137,7 +137,7 @@ impl NodeState {
     }
 
     /// What becomes of this node if the cluster's leadership is `leads`, where this node has it.
-    pub fn turn(&self, leads: Option<LeaderId>) -> RoleChange {
+    pub fn change_to(&self, leads: Option<LeaderId>) -> RoleChange {
         let before = if let NodeState::Leads(leading) = self { Some(leading.leadership.id) } else { None };
         RoleChange { ceases: before.is_some() && before != leads, begins: leads.filter(|leads| Some(*leads) != before) }
     }
@@ -149,9 +149,9 @@ impl NodeState {
     /// # Errors
     /// In words: there is no state, or its records contradict each other.
     pub fn finish(&mut self, purpose: Purpose, set_clock: impl FnOnce(ClusterTime) -> Now) -> Result<(Box<Engine>, Now), String> {
-        let part = std::mem::replace(self, NodeState::Empty);
-        let NodeState::Follows(follower) = part else {
-            *self = part;
+        let state = std::mem::replace(self, NodeState::Empty);
+        let NodeState::Follows(follower) = state else {
+            *self = state;
             return Err("it leads without a state".to_owned());
         };
         let now = set_clock(follower.time());
@@ -180,7 +180,7 @@ pub struct Leadership {
     oldest: Option<(BatchNumber, u64)>,
     /// Whether the node has stepped down because of its disk. While its followers hear nothing from it, they elect another
     /// leader. It cannot note that: a vote is stored first.
-    out: bool,
+    stepped_down: bool,
 }
 
 impl Leadership {
@@ -195,7 +195,7 @@ impl Leadership {
             alone: false,
             looked_ns: now_ns,
             oldest: None,
-            out: false,
+            stepped_down: false,
         }
     }
 
@@ -211,13 +211,13 @@ impl Leadership {
 
     /// Whether it has stepped down because of its disk. Then it must propose nothing: followers that hear of it elect nobody
     /// else.
-    pub fn out(&self) -> bool {
-        self.out
+    pub fn stepped_down(&self) -> bool {
+        self.stepped_down
     }
 
     /// Steps down because of the disk, until the disk answers again.
     pub fn step_down(&mut self) {
-        (self.out, self.alone) = (true, true);
+        (self.stepped_down, self.alone) = (true, true);
     }
 
     /// Looks at the node's own disk. Must come before [`Leadership::look`]. openraft commits without it if the others have stored
@@ -225,16 +225,16 @@ impl Leadership {
     /// goes on to serve reads if no other node can take over. `lease_max` is the length of a whole lease.
     pub fn look_at_disk(&mut self, disk: DiskNow, lease_max: Duration) -> DiskStep {
         if !hangs(disk.busy, lease_max) {
-            self.out = false;
-        } else if !self.out {
-            self.out = disk.busy > lease_max * LEASES_OUT && !disk.refuses;
-            return if self.out { DiskStep::Stay } else { DiskStep::HandOver };
+            self.stepped_down = false;
+        } else if !self.stepped_down {
+            self.stepped_down = disk.busy > lease_max * STEP_DOWN_LEASES && !disk.refuses;
+            return if self.stepped_down { DiskStep::Stay } else { DiskStep::HandOver };
         }
         DiskStep::Stay
     }
 
     /// Makes the proposal of a batch, as it was taken from the log. `now_ns`: the monotonic clock.
-    pub fn next_entry(&mut self, number: BatchNumber, batch: Vec<u8>, now: Now, now_ns: u64) -> Batch {
+    pub fn next_proposal(&mut self, number: BatchNumber, batch: Vec<u8>, now: Now, now_ns: u64) -> Batch {
         self.proposed.push_back((number, batch.len() as u64, now_ns));
         // The header is for files: a record of the quorum has a checksum of its own.
         let bytes = if batch.is_empty() { Bytes::new() } else { Bytes::from(batch).slice(HEADER..) };
@@ -285,7 +285,7 @@ impl Leadership {
         let held = self.has_lease(now_ns, left);
         let until_ns = self.lease_until_ns + u64::from(LEASES_ALONE) * lease_max.as_nanos() as u64;
         let cut_off = !held && now_ns > until_ns;
-        let alone = cut_off || self.out || self.is_stalled(now_ns, lease_max);
+        let alone = cut_off || self.stepped_down || self.is_stalled(now_ns, lease_max);
         std::mem::replace(&mut self.alone, alone) != alone
     }
 
@@ -295,7 +295,8 @@ impl Leadership {
         if self.oldest.map(|(number, _)| number) != oldest {
             self.oldest = oldest.map(|number| (number, now_ns));
         }
-        self.oldest.is_some_and(|(_, since_ns)| now_ns.saturating_sub(since_ns) > (lease_max * LEASES_OUT).as_nanos() as u64)
+        self.oldest
+            .is_some_and(|(_, since_ns)| now_ns.saturating_sub(since_ns) > (lease_max * STEP_DOWN_LEASES).as_nanos() as u64)
     }
 
     /// What the reply to a request waits for, which shows changes up to `batch`. If it shows keys, and another node may lead, a
@@ -393,13 +394,13 @@ mod tests {
     fn a_leader_settles_its_own_batches_and_ceases_with_the_first_of_another() {
         let mut leads = leadership(3);
         let now = Now::new(5, 7);
-        let own: Vec<Batch> = (1..=3).map(|number| leads.next_entry(number, vec![0; HEADER + 10], now, number)).collect();
+        let own: Vec<Batch> = (1..=3).map(|number| leads.next_proposal(number, vec![0; HEADER + 10], now, number)).collect();
         assert_eq!((own[0].bytes.len(), own[0].time, leads.proposed()), (10, ClusterTime { us: 5, wall_offset_ms: 7 }, 3));
-        let mut part = NodeState::Leads(leading(leads));
+        let mut state = NodeState::Leads(leading(leads));
         let entries = [committed(8, own[0].clone()), committed(9, own[1].clone())];
         let bytes = 2 * (HEADER as u64 + 10);
         assert_eq!(
-            part.take(&entries),
+            state.take(&entries),
             Ok(Taken {
                 applied: Applied::Done,
                 settled: Some(2),
@@ -413,7 +414,7 @@ mod tests {
         );
         // The same number of another leadership, or a batch that is missing.
         for wrong in [Batch { origin: 78, ..own[2].clone() }, Batch { number: 4, ..own[2].clone() }] {
-            let taken = part.take(&[committed(10, wrong)]).unwrap();
+            let taken = state.take(&[committed(10, wrong)]).unwrap();
             assert_eq!((taken.applied, taken.settled, taken.foreign), (Applied::StartsAnew, None, true));
         }
         assert_eq!(NodeState::Empty.take(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
@@ -422,11 +423,11 @@ mod tests {
     #[test]
     fn a_change_of_leaders_ends_a_leadership_and_begins_another() {
         let id = |term| LeaderId { term, node_id: 1 };
-        let part = NodeState::Leads(leading(leadership(3)));
-        assert_eq!(part.turn(Some(id(3))), RoleChange::default());
-        assert_eq!(part.turn(None), RoleChange { ceases: true, begins: None });
-        assert_eq!(part.turn(Some(id(4))), RoleChange { ceases: true, begins: Some(id(4)) });
-        assert_eq!(NodeState::Empty.turn(Some(id(4))), RoleChange { ceases: false, begins: Some(id(4)) });
+        let state = NodeState::Leads(leading(leadership(3)));
+        assert_eq!(state.change_to(Some(id(3))), RoleChange::default());
+        assert_eq!(state.change_to(None), RoleChange { ceases: true, begins: None });
+        assert_eq!(state.change_to(Some(id(4))), RoleChange { ceases: true, begins: Some(id(4)) });
+        assert_eq!(NodeState::Empty.change_to(Some(id(4))), RoleChange { ceases: false, begins: Some(id(4)) });
         assert!(NodeState::Empty.finish(Purpose::TakeOver, |_| Now::new(0, 0)).is_err(), "there is nothing to lead with");
     }
 
@@ -435,10 +436,10 @@ mod tests {
         let engine = Engine::new(Config::default(), 1, Now::new(0, 0), crate::commands::table());
         let mut follower = Follower::new(Box::new(engine));
         follower.set_time(ClusterTime { us: 9_000_000, wall_offset_ms: 0 });
-        let mut part = NodeState::Follows(Box::new(follower));
-        let (_, now) = part.finish(Purpose::TakeOver, |time| Now::new(time.us, 0)).unwrap();
+        let mut state = NodeState::Follows(Box::new(follower));
+        let (_, now) = state.finish(Purpose::TakeOver, |time| Now::new(time.us, 0)).unwrap();
         assert_eq!(now.mono_us(), 9_000_000);
-        assert!(matches!(part, NodeState::Empty));
+        assert!(matches!(state, NodeState::Empty));
     }
 
     #[test]
@@ -475,11 +476,11 @@ mod tests {
         assert!(!leads.look(2_000, lease, held) && !leads.alone(), "it serves until another node can");
         assert_eq!(leads.look_at_disk(busy(90), lease), DiskStep::HandOver);
         assert_eq!(leads.look_at_disk(busy(91), lease), DiskStep::Stay);
-        assert!(leads.look(3_000, lease, held) && leads.alone() && leads.out(), "though it has a lease");
+        assert!(leads.look(3_000, lease, held) && leads.alone() && leads.stepped_down(), "though it has a lease");
         assert_eq!(leads.look_at_disk(busy(41), lease), DiskStep::Stay);
-        assert!(!leads.look(4_000, lease, held) && leads.out(), "another operation hangs");
+        assert!(!leads.look(4_000, lease, held) && leads.stepped_down(), "another operation hangs");
         assert_eq!(leads.look_at_disk(busy(0), lease), DiskStep::Stay);
-        assert!(leads.look(5_000, lease, held) && !leads.alone() && !leads.out());
+        assert!(leads.look(5_000, lease, held) && !leads.alone() && !leads.stepped_down());
     }
 
     #[test]
@@ -487,10 +488,10 @@ mod tests {
         let mut leads = leadership(1);
         let (lease, now) = (Duration::from_nanos(100), Now::new(0, 0));
         let held = || lease;
-        let first = leads.next_entry(1, vec![0; HEADER + 1], now, 1_000);
-        leads.next_entry(2, vec![0; HEADER + 1], now, 1_000);
+        let first = leads.next_proposal(1, vec![0; HEADER + 1], now, 1_000);
+        leads.next_proposal(2, vec![0; HEADER + 1], now, 1_000);
         assert!(!leads.look(2_000, lease, held) && !leads.look(2_900, lease, held));
-        assert!(leads.look(2_901, lease, held) && leads.alone() && !leads.out());
+        assert!(leads.look(2_901, lease, held) && leads.alone() && !leads.stepped_down());
         leads.take(&[committed(5, first)]);
         assert!(leads.look(3_000, lease, held) && !leads.alone(), "the majority is slow, and stores something");
         assert!(!leads.look(3_900, lease, held) && leads.look(3_901, lease, held));
@@ -504,7 +505,7 @@ mod tests {
         assert_eq!(leads.look_at_disk(full, lease), DiskStep::HandOver);
         assert!(!leads.look(2_000, lease, || lease) && !leads.alone());
         leads.step_down();
-        assert!(leads.alone() && leads.out());
+        assert!(leads.alone() && leads.stepped_down());
         assert_eq!(leads.look_at_disk(full, lease), DiskStep::Stay, "it has handed over");
         assert!(!leads.look(3_000, lease, || lease) && leads.alone());
     }

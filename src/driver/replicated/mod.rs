@@ -65,7 +65,7 @@ pub struct Member {
     /// The number of this node.
     id: NodeId,
     cluster: u64,
-    part: NodeState,
+    state: NodeState,
     /// What a follower has yet to apply.
     backlog: Backlog,
     status: Status,
@@ -112,7 +112,7 @@ impl Member {
     /// Whether this node leads.
     #[inline]
     pub fn leads(&self) -> bool {
-        matches!(self.part, NodeState::Leads(_))
+        matches!(self.state, NodeState::Leads(_))
     }
 
     /// Whether this node leads and reaches a majority, as far as it knows.
@@ -122,12 +122,12 @@ impl Member {
 
     #[inline]
     pub(super) fn leading(&self) -> Option<&Leading> {
-        if let NodeState::Leads(leading) = &self.part { Some(leading) } else { None }
+        if let NodeState::Leads(leading) = &self.state { Some(leading) } else { None }
     }
 
     #[inline]
     pub(super) fn leading_mut(&mut self) -> Option<&mut Leading> {
-        if let NodeState::Leads(leading) = &mut self.part { Some(leading) } else { None }
+        if let NodeState::Leads(leading) = &mut self.state { Some(leading) } else { None }
     }
 
     /// When it needs a turn, in monotonic milliseconds; `u64::MAX` if it does not.
@@ -138,7 +138,7 @@ impl Member {
     /// The batch that the reply to a request waits for; `None` if this node does not lead. See
     /// [`leadership::Leadership::wait_of`].
     pub(super) fn batch_of_reply(&mut self, request: Executed<'_>, ns: u64, trusts_itself: bool) -> Option<BatchNumber> {
-        let Member { node, part: NodeState::Leads(leading), .. } = self else { return None };
+        let Member { node, state: NodeState::Leads(leading), .. } = self else { return None };
         let Leading { log, leadership, confirms, .. } = &mut **leading;
         let batch = log.batch_of_reply(request);
         if trusts_itself {
@@ -155,7 +155,7 @@ impl Member {
 
     /// Proposes the pending changes, or an empty batch. Returns its number; `None` if there is nothing to propose.
     pub(super) fn propose(&mut self, at: Present) -> Option<BatchNumber> {
-        let Member { node, part: NodeState::Leads(leading), .. } = self else { return None };
+        let Member { node, state: NodeState::Leads(leading), .. } = self else { return None };
         let Leading { log, leadership, confirms, queued, .. } = &mut **leading;
         log.gate.note_changes(&log.records);
         log.records.set_boot_clock(at.now, boot_clock(at.now));
@@ -169,7 +169,7 @@ impl Member {
         queued.set(queued.get() + batch.len() as u64);
         // Each batch stands alone: a snapshot may end before any of them.
         log.records.begin_file(0);
-        node.propose(leadership.next_entry(number, batch, at.now, at.ns), leadership.id);
+        node.propose(leadership.next_proposal(number, batch, at.now, at.ns), leadership.id);
         Some(number)
     }
 }
@@ -200,7 +200,7 @@ impl Driver {
             node,
             id,
             cluster,
-            part: NodeState::Empty,
+            state: NodeState::Empty,
             backlog: Backlog::default(),
             status: Status::default(),
             tick_ms: u64::MAX,

@@ -59,7 +59,7 @@ impl Member {
             nodes.sort_by_key(|node| node.id);
         }
         State {
-            role: self.part.role(self.id, self.status.leader, self.was_alone),
+            role: self.state.role(self.id, self.status.leader, self.was_alone),
             // Clients tell clusters of the same name apart by it.
             cluster: self.cluster ^ self.status.cluster,
             node: self.id,

@@ -102,10 +102,10 @@ impl Scene {
     }
 
     /// The sessions that the server has to look at.
-    fn dirty(&mut self) -> Vec<SessionId> {
-        let mut dirty = Vec::new();
-        self.h.engine.take_dirty(&mut dirty);
-        dirty
+    fn pending_writes(&mut self) -> Vec<SessionId> {
+        let mut pending_writes = Vec::new();
+        self.h.engine.take_pending_writes(&mut pending_writes);
+        pending_writes
     }
 
     fn hear(&mut self, ids: &[SessionId]) -> Vec<String> {
@@ -131,7 +131,7 @@ fn first_come_first_served_across_clients_and_keys() {
     let d = s.waiter(&TAKE, "TAKE h h 0");
     assert_eq!(s.h.run("HSET h 1 v 2 v 3 v"), ":3");
     assert_eq!(s.hear(&[a, b, c, d]), ["*2 $1 h $1 1", "*2 $1 h $1 2", "*2 $1 h $1 3", ""]);
-    assert_eq!(s.dirty(), [a, b, c]);
+    assert_eq!(s.pending_writes(), [a, b, c]);
     assert_eq!(s.h.run("HSET x 1 v"), ":1");
     assert_eq!(s.h.run("EXISTS x"), ":1", "no session waits for it any more");
     assert_eq!(s.h.run("HSET h 4 v"), ":1");
@@ -388,7 +388,7 @@ fn what_a_pause_holds_back_goes_on_in_order() {
     assert_eq!(s.hear(&[a, b]), ["", ""]);
     s.h.pass(1);
     assert_eq!(s.hear(&[a, b]), [":2", ":3"]);
-    assert_eq!((s.dirty(), s.h.engine.next_deadline()), (vec![a, b], None));
+    assert_eq!((s.pending_writes(), s.h.engine.next_deadline()), (vec![a, b], None));
     // Ended by hand; what was held back of one that is gone is gone with it.
     s.h.run("CLIENT PAUSE 100 WRITE");
     s.h.engine.execute(s.h.now, a, &[b"APPEND", b"k", b"4"]);

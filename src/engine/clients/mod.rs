@@ -64,8 +64,8 @@ impl Engine {
         self.remember_client(now, id);
         if let Some(session) = self.clients.sessions.remove(id) {
             self.work.discards.add(session.out);
-            if session.flags.contains(SessionFlags::DIRTY) {
-                self.clients.dirty.retain(|&other| other != id);
+            if session.flags.contains(SessionFlags::PENDING_WRITE) {
+                self.clients.pending_writes.retain(|&other| other != id);
             }
         }
         if self.keyspace.changes.has_follow_up {
@@ -79,13 +79,13 @@ impl Engine {
         self.work.discards.add(buffer);
     }
 
-    /// Records that a session has output to write or is to be closed, for [`Engine::take_dirty`].
-    pub fn mark_dirty(&mut self, id: SessionId) {
+    /// Records that a session has output to write or is to be closed, for [`Engine::take_pending_writes`].
+    pub fn mark_pending_write(&mut self, id: SessionId) {
         if let Some(session) = self.clients.sessions.get_mut(id)
-            && !session.flags.contains(SessionFlags::DIRTY)
+            && !session.flags.contains(SessionFlags::PENDING_WRITE)
         {
-            session.flags |= SessionFlags::DIRTY;
-            self.clients.dirty.push(id);
+            session.flags |= SessionFlags::PENDING_WRITE;
+            self.clients.pending_writes.push(id);
         }
     }
 
@@ -93,25 +93,25 @@ impl Engine {
     /// only if another session wrote to it. Ends a turn: clients that track keys by prefix are notified of the keys that changed
     /// in it.
     #[inline]
-    pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
+    pub fn take_pending_writes(&mut self, into: &mut Vec<SessionId>) {
         if self.keyspace.changes.tracking.has_changed() && self.scripting.long_run.is_none() {
             self.invalidate_changed();
         }
-        if !self.clients.dirty.is_empty() {
-            self.take_each_dirty(into);
+        if !self.clients.pending_writes.is_empty() {
+            self.take_each_pending_write(into);
         }
     }
 
-    fn take_each_dirty(&mut self, into: &mut Vec<SessionId>) {
+    fn take_each_pending_write(&mut self, into: &mut Vec<SessionId>) {
         if self.counts_clients() {
-            for index in 0..self.clients.dirty.len() {
-                self.count_client(self.clients.dirty[index]);
+            for index in 0..self.clients.pending_writes.len() {
+                self.count_client(self.clients.pending_writes[index]);
             }
         }
-        for &id in &self.clients.dirty {
-            self.clients.sessions[id].flags.remove(SessionFlags::DIRTY);
+        for &id in &self.clients.pending_writes {
+            self.clients.sessions[id].flags.remove(SessionFlags::PENDING_WRITE);
         }
-        into.append(&mut self.clients.dirty);
+        into.append(&mut self.clients.pending_writes);
     }
 
     /// Number of blocked clients: on keys, on locks, by a pause or by a delay. Visits all sessions.

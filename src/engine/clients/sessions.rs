@@ -156,15 +156,15 @@ mod tests {
         let second = h.engine.connect(h.now, Default::default());
         assert_eq!(second.number(), first.number(), "the number is used again");
         h.engine.execute(h.now, second, &[b"BLPOP", b"k", b"0"]);
-        h.engine.take_dirty(&mut Vec::new());
+        h.engine.take_pending_writes(&mut Vec::new());
         // All that the driver and the server may still hold for the first one.
         assert!(!h.engine.unblock(h.now, first, Some(&Error::UNBLOCKED)));
         h.engine.end_wait_for_driver(h.now, first, None);
-        h.engine.mark_dirty(first);
+        h.engine.mark_pending_write(first);
         crate::engine::pubsub::push_to(&mut h.engine, first, b"+secret\r\n");
-        let mut dirty = Vec::new();
-        h.engine.take_dirty(&mut dirty);
-        assert_eq!(dirty, [], "no session has anything to write");
+        let mut pending_writes = Vec::new();
+        h.engine.take_pending_writes(&mut pending_writes);
+        assert_eq!(pending_writes, [], "no session has anything to write");
         assert_eq!(h.engine.clients.sessions[second].out, b"");
         h.engine.disconnect(h.now, first);
         assert!(h.engine.clients.sessions.contains(second), "the end of the first is not that of the second");

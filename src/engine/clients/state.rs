@@ -22,8 +22,8 @@ pub(in crate::engine) struct Clients {
     pub(in crate::engine) monitors: Vec<SessionId>,
     /// The memory of all sessions, while it has a limit.
     pub(in crate::engine) memory: ClientMemory,
-    /// Sessions with output to write: see `Engine::take_dirty`.
-    pub(in crate::engine) dirty: Vec<SessionId>,
+    /// Sessions with output to write: see `Engine::take_pending_writes`.
+    pub(in crate::engine) pending_writes: Vec<SessionId>,
     /// The local address of the newest connection; sessions share it.
     pub(in crate::engine) last_local: Arc<str>,
     /// The last connections that have acquired locks and ended.
@@ -43,7 +43,7 @@ impl Clients {
             pause: Pause::default(),
             monitors: Vec::new(),
             memory: ClientMemory::default(),
-            dirty: Vec::new(),
+            pending_writes: Vec::new(),
             last_local: Arc::default(),
             ended: EndedClients::default(),
             closed_meanwhile: Vec::new(),

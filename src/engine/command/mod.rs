@@ -84,7 +84,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// The default row: `Command { name: …, ..Command::DEFAULT }`.
+    /// The default row: `row!("name", handler, "syntax", "summary"; …, ..Command::DEFAULT)`.
     pub const DEFAULT: Command = Command {
         name: "",
         arity: 0,

@@ -181,7 +181,7 @@ impl ChangeLog for Changed {
         }
     }
 
-    fn commit(&mut self) {}
+    fn end_unit(&mut self) {}
 }
 
 /// What a request did.

@@ -116,7 +116,7 @@ impl Engine {
             (session.transaction, session.held) = (None, 0);
             session.forget_subscriptions();
             (session.watcher, session.waiter, session.lock_waiter, session.tracker) = (NIL, NIL, NIL, NIL);
-            self.mark_dirty(id);
+            self.mark_pending_write(id);
             if self.counts_clients() {
                 self.count_client(id);
             }

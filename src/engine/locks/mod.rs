@@ -420,7 +420,7 @@ impl Engine {
         push.bulk(owner);
         push.integer(token as i64);
         push.bulk(reason.as_bytes());
-        self.mark_dirty(client.session());
+        self.mark_pending_write(client.session());
     }
 
     /// Ends a session's wait for locks, for any reason except a grant.

@@ -85,7 +85,7 @@ impl Engine {
 
     /// Applies the budget if locks have used up what it left them.
     #[inline]
-    pub(in crate::engine) fn attend_diagnosis(&mut self) {
+    pub(in crate::engine) fn follow_up_diagnosis(&mut self) {
         if self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.history.is_over()) {
             self.bound_diagnosis();
         }

@@ -20,7 +20,7 @@ pub(super) const KEPT: usize = 4096;
 struct Outboxes<'a> {
     sessions: &'a mut Sessions,
     users: &'a Users,
-    dirty: &'a mut Vec<SessionId>,
+    pending_writes: &'a mut Vec<SessionId>,
     stats: &'a mut Stats,
     /// Size at which an outbox is too full, in bytes; 0 for no limit.
     hard_limit: u64,
@@ -72,9 +72,9 @@ impl Outboxes<'_> {
         } else {
             session.out.extend_from_slice(bytes);
         }
-        if !session.flags.contains(SessionFlags::DIRTY) {
-            session.flags |= SessionFlags::DIRTY;
-            self.dirty.push(id);
+        if !session.flags.contains(SessionFlags::PENDING_WRITE) {
+            session.flags |= SessionFlags::PENDING_WRITE;
+            self.pending_writes.push(id);
         }
     }
 }
@@ -82,9 +82,9 @@ impl Outboxes<'_> {
 /// Appends unsolicited bytes to a session's outbox. Closes the session if its outbox is too full.
 pub(in crate::engine) fn push_to(engine: &mut Engine, id: SessionId, bytes: &[u8]) {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
-    let Clients { sessions, dirty, .. } = &mut engine.clients;
+    let Clients { sessions, pending_writes, .. } = &mut engine.clients;
     let (users, stats) = (&engine.users, &mut engine.diagnosis.stats);
-    Outboxes { sessions, users, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
+    Outboxes { sessions, users, pending_writes, stats, hard_limit }.append_as_it_is(id, bytes);
 }
 
 /// Delivers a message to the subscribers of the channel and, unless it is a shard channel, of the patterns that match it. Returns
@@ -100,9 +100,10 @@ pub fn publish_about(engine: &mut Engine, key: &[u8], channel: &[u8], message: &
 
 fn deliver(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8], about: Option<&[u8]>) -> usize {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
-    let Clients { pubsub, sessions, dirty, .. } = &mut engine.clients;
+    let Clients { pubsub, sessions, pending_writes, .. } = &mut engine.clients;
     let PubSub { registries: [channels, patterns, shards], frame, .. } = pubsub;
-    let mut outboxes = Outboxes { sessions, users: &engine.users, dirty, stats: &mut engine.diagnosis.stats, hard_limit };
+    let mut outboxes =
+        Outboxes { sessions, users: &engine.users, pending_writes, stats: &mut engine.diagnosis.stats, hard_limit };
     let (registry, patterns, word): (_, Option<&Registry>, &[u8]) = match kind {
         Kind::Shard => (&*shards, None, b"smessage"),
         Kind::Channel | Kind::Pattern => (&*channels, Some(patterns), b"message"),

@@ -51,7 +51,7 @@ impl Engine {
         for id in blocked {
             if self.unblock(now, id, Some(&Error::ROLE_CHANGED)) || self.fail_job(now, id, &Error::ROLE_CHANGED) {
                 self.clients.sessions[id].flags |= SessionFlags::CLOSE_AFTER_REPLY;
-                self.mark_dirty(id);
+                self.mark_pending_write(id);
             }
         }
     }

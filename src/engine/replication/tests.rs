@@ -216,9 +216,9 @@ fn a_leader_that_is_deposed_ends_all_waits_and_grants_nothing() {
             assert_eq!(h.outbox(*id), error, "{request}");
             assert!(flags.contains(SessionFlags::CLOSE_AFTER_REPLY) && !flags.contains(SessionFlags::BLOCKED), "{request}");
         }
-        let mut dirty = Vec::new();
-        h.engine.take_dirty(&mut dirty);
-        assert!(blocked.iter().all(|id| dirty.contains(id)) && !dirty.contains(&idle));
+        let mut pending_writes = Vec::new();
+        h.engine.take_pending_writes(&mut pending_writes);
+        assert!(blocked.iter().all(|id| pending_writes.contains(id)) && !pending_writes.contains(&idle));
         assert_eq!(h.engine.blocked_clients(), 0);
     }
 }
@@ -548,7 +548,7 @@ fn tracking_that_a_follower_took_works_when_it_leads() {
     assert_eq!(send(&mut h, plain, "GET a"), "_");
     h.run("SET a 1");
     // Those who track prefixes are told at the end of the turn.
-    h.engine.take_dirty(&mut Vec::new());
+    h.engine.take_pending_writes(&mut Vec::new());
     let told = ">2 $10 invalidate *1 $1 a";
     assert_eq!([h.outbox(plain), h.outbox(all)], [told, told]);
 }

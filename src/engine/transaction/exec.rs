@@ -113,7 +113,7 @@ impl Engine {
     pub(crate) fn close_over_limit(&mut self, id: SessionId) {
         self.diagnosis.stats.query_limit_disconnections += 1;
         self.clients.sessions[id].flags |= SessionFlags::CLOSE_NOW;
-        self.mark_dirty(id);
+        self.mark_pending_write(id);
     }
 
     /// Records that a request of the session was refused. Returns the error to reply with, which is another one for `EXEC`.

@@ -325,7 +325,7 @@ impl Engine {
             session.out = Vec::new();
         }
         self.renew_access(id);
-        self.mark_dirty(id);
+        self.mark_pending_write(id);
     }
 
     /// Panics if a session's flag does not match its user's rules.

@@ -160,7 +160,7 @@ pub trait ChangeLog {
 
     /// Marks the records since the last call as a whole unit. Called only if there are any. If a log is dropped before that, its
     /// last unit must be discarded: the server ended in the middle of it.
-    fn commit(&mut self);
+    fn end_unit(&mut self);
 }
 
 /// An event that is published when its command ends.
@@ -295,7 +295,7 @@ impl Changes {
         let Some(log) = &mut self.log else { return };
         log.record(change);
         self.uncommitted = true;
-        self.commit();
+        self.end_unit();
     }
 
     /// Begins a unit of the change log, which lasts until [`Changes::end`]. A nested unit is part of the outer one.
@@ -309,7 +309,7 @@ impl Changes {
     pub fn end(&mut self) {
         self.depth -= 1;
         if self.uncommitted {
-            self.commit();
+            self.end_unit();
         }
     }
 
@@ -320,13 +320,13 @@ impl Changes {
 
     /// Commits the recorded changes, unless an outer unit goes on.
     #[cold]
-    fn commit(&mut self) {
+    fn end_unit(&mut self) {
         if self.depth > 0 {
             return;
         }
         self.uncommitted = false;
         if let Some(log) = &mut self.log {
-            log.commit();
+            log.end_unit();
         }
     }
 
@@ -433,7 +433,7 @@ impl Changes {
         assert!(locks.is_some(), "locks are put back");
         locks.into_iter().for_each(|locks| locks.check_invariants());
         assert_eq!(Some(self.locks_due_ms), locks.map(|locks| locks.next_ms()), "when locks change is known");
-        assert!(self.has_follow_up || !self.waits.has_ready(), "what is ready is attended to");
+        assert!(self.has_follow_up || !self.waits.has_ready(), "what is ready is followed up");
     }
 
     /// Publishes an event without a change, such as a miss.

@@ -77,13 +77,14 @@ pub struct Picker<C: Collection> {
 }
 
 impl<C: Collection> Picker<C> {
-    /// A picker, which lists all elements of a small collection.
+    /// A picker of a collection that is not empty. It lists all elements if one is found only by a walk.
     pub fn new(of: C) -> Self {
         Picker { of, list: if of.is_walked() { of.elements().collect() } else { Vec::new() } }
     }
 
     /// A random element.
     pub fn pick(&self, mut random: impl FnMut() -> u64) -> C::Element {
+        debug_assert!(self.of.size() > 0, "an empty collection has nothing to pick");
         match self.list.len() {
             0 => self.of.draw(random),
             len => self.list[below(random(), len)],

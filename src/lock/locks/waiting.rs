@@ -40,16 +40,16 @@ impl Locks {
 
     /// Updates the deadline of a name's queue, and drops the queue if nobody waits and nothing keeps it.
     #[inline]
-    pub(super) fn track(&mut self, key: Key<'_>, lock: &Lock) {
+    pub(super) fn update_queue(&mut self, key: Key<'_>, lock: &Lock) {
         // Some events come before the deadline of the key.
         let several = lock.holders.len() > 1 || (lock.held_back_ms != 0 && !lock.holders.is_empty());
         if several || !self.queues.is_empty() {
-            self.track_queue(key, lock, several);
+            self.update_queue_of(key, lock, several);
         }
     }
 
     #[inline(never)]
-    fn track_queue(&mut self, key: Key<'_>, lock: &Lock, several: bool) {
+    fn update_queue_of(&mut self, key: Key<'_>, lock: &Lock, several: bool) {
         let queue = match self.queues.find(key) {
             Some(queue) => queue,
             None if several => self.contend(key, lock),
@@ -64,7 +64,7 @@ impl Locks {
         self.queues.forget(queue);
     }
 
-    /// Does [`Locks::track`] for a queue after a look at the value of its name.
+    /// Does [`Locks::update_queue`] for a queue after a look at the value of its name.
     pub(super) fn look_after(&mut self, keys: &mut impl Keys, queue: u32) {
         let Some(key) = self.queues.get(queue).map(|queue| queue.key().to_buf()) else { return };
         let key = key.as_key();
@@ -72,7 +72,7 @@ impl Locks {
         match keys.take(key, &mut lock) {
             Found::Lock => self.store_unchanged(keys, key, &mut lock, false),
             _ => {
-                self.track(key, &lock);
+                self.update_queue(key, &lock);
                 self.ready_queues.push(queue);
             }
         }

@@ -4,7 +4,7 @@ use crate::persist::append::batch::last_line;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, Result};
 use crate::persist::resume::{Last, exchange, remove_history, resume};
-use crate::persist::writer::Writer;
+use crate::persist::writer::IncrementFile;
 
 /// The files of a folder, on a disk of the system or on a simulated one.
 pub struct Files<D: Disk> {
@@ -16,7 +16,7 @@ pub struct Files<D: Disk> {
     /// The salt of the current increment.
     salt: u64,
     /// The current increment; `None` after an error in the middle of an exchange.
-    writer: Option<Writer<D>>,
+    writer: Option<IncrementFile<D>>,
 }
 
 /// The beginning of an increment.
@@ -44,7 +44,7 @@ impl<D: Disk> Files<D> {
         Ok(Files { name: name.to_vec(), manifest, closed, salt: head.salt, writer: Some(writer) })
     }
 
-    fn writer(&mut self) -> Result<&mut Writer<D>> {
+    fn writer(&mut self) -> Result<&mut IncrementFile<D>> {
         self.writer.as_mut().ok_or_else(|| DiskError::Failed("the log has ended".to_owned()))
     }
 
@@ -65,12 +65,12 @@ impl<D: Disk> Files<D> {
 
     /// Bytes of the current increment.
     pub fn bytes(&self) -> u64 {
-        self.writer.as_ref().map_or(0, Writer::bytes)
+        self.writer.as_ref().map_or(0, IncrementFile::bytes)
     }
 
     /// Bytes of the current increment that are durable: the `synced` of the next batch.
     pub fn durable_bytes(&self) -> u64 {
-        self.writer.as_ref().map_or(0, Writer::durable_bytes)
+        self.writer.as_ref().map_or(0, IncrementFile::durable_bytes)
     }
 
     /// Bytes of the base and all increments.

@@ -2,7 +2,7 @@
 //! no start is refused.
 //!
 //! ```text
-//!   generation: start (manifest, Reader, resume) ─▶ units ─▶ AppendLog ─▶ Writer ─▶ SimulatedDisk
+//!   generation: start (manifest, Reader, resume) ─▶ units ─▶ AppendLog ─▶ IncrementFile ─▶ SimulatedDisk
 //!                 ▲                                                                    │ crash, kill, failed sync, clean stop
 //!                 └────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -109,7 +109,7 @@ fn start_on_rotten_disk(planted: Planted) -> std::result::Result<(), Violation> 
         let unit = Unit { keys: vec![number.to_string()], value: b"v".to_vec() };
         let effect = Effect::SetString { value: &unit.value, deadline: None };
         recorder.record(&Change { now: NOW, db: 0, key: unit.keys[0].as_bytes(), event: Event::SILENT, effect });
-        recorder.commit();
+        recorder.end_unit();
         let synced = if planted == Planted::NothingSynced { 0 } else { writer.durable_bytes() };
         writer.append(&log.take_batch(synced).unwrap().bytes).unwrap();
         writer.sync().unwrap();
@@ -129,7 +129,7 @@ fn damage_to_what_was_durable_is_told() {
 #[test]
 fn a_batch_that_does_not_fit_leaves_the_log_as_it_was() {
     let mut disk = SimulatedDisk::new(1);
-    let mut writer = Writer::create(&mut disk, b"log", &first_line(7)).unwrap();
+    let mut writer = IncrementFile::create(&mut disk, b"log", &first_line(7)).unwrap();
     let durable = writer.bytes();
     assert_eq!(writer.durable_bytes(), durable);
     let unit = b"*1\r\n$4\r\nPING\r\n";
@@ -155,7 +155,7 @@ fn a_last_line_that_does_not_fit_is_written_later() {
     let mut torn = 0;
     for seed in 0..20 {
         let mut disk = SimulatedDisk::new(seed);
-        let mut writer = Writer::create(&mut disk, b"log", &first_line(7)).unwrap();
+        let mut writer = IncrementFile::create(&mut disk, b"log", &first_line(7)).unwrap();
         writer.append(&batch(7, writer.durable_bytes(), b"*1\r\n$4\r\nPING\r\n")).unwrap();
         writer.sync().unwrap();
         let line = last_line(7, writer.bytes());
@@ -174,7 +174,7 @@ fn a_last_line_that_does_not_fit_is_written_later() {
 
 #[test]
 fn after_a_failed_sync_nothing_succeeds() {
-    let mut writer = Writer::create(SimulatedDisk::new(2), b"log", &first_line(7)).unwrap();
+    let mut writer = IncrementFile::create(SimulatedDisk::new(2), b"log", &first_line(7)).unwrap();
     writer.append(b"#\r\n").unwrap();
     let next = writer.disk.operations();
     writer.disk.fail_at(next, Injected::Failed);

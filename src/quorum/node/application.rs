@@ -64,7 +64,7 @@ pub struct Status {
     pub matched: BTreeMap<NodeId, u64>,
 }
 
-/// The state that committed entries change. The calls come from the node's threads. They order the work, and return at once, unless
+/// What a node does its work for: it applies committed entries. The calls come from the node's threads. They order the work, and return at once, unless
 /// something else is said.
 pub trait Application: Clone + Send + Sync + 'static {
     /// Applies committed entries. `done` is told what became of them.

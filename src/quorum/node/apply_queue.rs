@@ -31,10 +31,10 @@ pub fn ending() -> io::Error {
     io::Error::other("the server is ending")
 }
 
-/// Gives entries to a machine. Copies give to the same one, in one order.
+/// Gives entries to an application. Copies give to the same one, in one order.
 #[derive(Clone)]
 pub struct ApplyQueue<M> {
-    machine: M,
+    application: M,
     groups: Arc<Mutex<Groups>>,
 }
 
@@ -49,9 +49,9 @@ struct Groups {
 }
 
 impl<M: Application> ApplyQueue<M> {
-    /// Gives entries to this machine.
-    pub fn new(machine: M) -> ApplyQueue<M> {
-        ApplyQueue { machine, groups: Arc::default() }
+    /// Gives entries to this application.
+    pub fn new(application: M) -> ApplyQueue<M> {
+        ApplyQueue { application, groups: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Groups> {
@@ -68,7 +68,7 @@ impl<M: Application> ApplyQueue<M> {
     fn give_held(&self, groups: &mut Groups) {
         groups.held_bytes = 0;
         let (done, applied) = oneshot::channel();
-        self.machine.apply(std::mem::take(&mut groups.held), done);
+        self.application.apply(std::mem::take(&mut groups.held), done);
         groups.given.push_back(applied);
     }
 
@@ -97,7 +97,7 @@ impl<M: Application> ApplyQueue<M> {
         }
     }
 
-    /// Forgets what is held, and what was given: the machine's state is about to be replaced.
+    /// Forgets what is held, and what was given: the application's state is about to be replaced.
     pub fn forget(&self) {
         let mut groups = self.lock();
         (groups.held, groups.held_bytes) = (Vec::new(), 0);

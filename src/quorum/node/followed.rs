@@ -16,9 +16,9 @@ pub struct Awaited {
     pub index: u64,
 }
 
-/// Tells the machine once when any of what is awaited has come true, until openraft or the executor ends. The indexes, which change
+/// Tells the application once when any of what is awaited has come true, until openraft or the executor ends. The indexes, which change
 /// with each commit, are looked at only while something is awaited.
-pub async fn followed<D: SendDisk, M: Application>(raft: Raft<D, M>, machine: M, mut awaited: watch::Receiver<Vec<Awaited>>) {
+pub async fn followed<D: SendDisk, M: Application>(raft: Raft<D, M>, application: M, mut awaited: watch::Receiver<Vec<Awaited>>) {
     let mut indexes = raft.data_metrics();
     loop {
         let waits = {
@@ -30,7 +30,7 @@ pub async fn followed<D: SendDisk, M: Application>(raft: Raft<D, M>, machine: M,
                 awaited.iter().any(|of| others.iter().filter(|&&index| index >= of.index).count() as u64 >= of.nodes)
             };
             if reached {
-                machine.followers_reached();
+                application.followers_reached();
             }
             !awaited.is_empty() && !reached
         };

@@ -61,7 +61,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Proposes a batch. It is committed, or dropped if the leadership has ended: [`Application`](super::Application) is told of either.
+    /// Proposes a batch. It is committed, or dropped if the leadership has ended: [`Application`](super::Application) is told of
+    /// either.
     pub fn propose(&self, batch: Batch, leadership: LeaderId) {
         // A node that has ended has reported why.
         let _ = self.proposals.send((batch, leadership));
@@ -131,8 +132,8 @@ impl Node {
         let _ = self.orders.send(Order::AskForHandOver(to));
     }
 
-    /// Has [`Application::followers_reached`](super::Application::followers_reached) called once when any of these has come true, and then
-    /// not before this is called with others. With none, nothing is looked at.
+    /// Has [`Application::followers_reached`](super::Application::followers_reached) called once when any of these has come true,
+    /// and then not before this is called with others. With none, nothing is looked at.
     pub fn await_followers(&self, awaited: Vec<Awaited>) {
         self.awaited.send_if_modified(|before| {
             let changed = *before != awaited;

@@ -3,18 +3,18 @@
 //! ```text
 //!   executor ── propose ──▶ orders ─▶ openraft ─▶ store, net
 //!      ▲                                 │
-//!      │  Application::apply, install        ▼
+//!      │  Application::apply, install    ▼
 //!      └──────────────────────── state: committed entries, in order
 //!      ▲  Application::changed
 //!      └──────────────────────── watch: who leads, who belongs to it
 //! ```
 //!
-//! - `application`: what the executor does for the node;
+//! - `application`: what the node does its work for, which is the executor;
 //! - `state_machine`: the state machine of openraft, which passes on what is committed;
-//! - `queue`: how entries reach the executor: at once, or in groups;
-//! - `compact`: snapshots, made of the last one and the entries behind it;
+//! - `apply_queue`: how entries reach the executor: at once, or in groups;
+//! - `snapshot_builder`: snapshots, made of the last one and the entries behind it;
 //! - `begin`: when a node may vote, and when blank nodes begin a cluster; `lineage`: which cluster a node belongs to; `regain`: how nodes vote whose logs were cut;
-//! - `bound`: when a snapshot is made because of the log's length, and which entries are removed;
+//! - `compaction`: when a snapshot is made because of the log's length, and which entries are removed;
 //! - `propose`: passes on batches in their order;
 //! - `members`: nodes that join and leave;
 //! - `followed`: tells the executor when followers have what clients wait for;
@@ -45,7 +45,7 @@ pub use handle::{Node, Observer};
 pub use members::Change;
 pub use run::{Opened, Options, Timing, open, start};
 
-/// The state machine that openraft is used with.
+/// Openraft, with our types and state machine.
 pub type Raft<D, M> = openraft::Raft<crate::quorum::types::Types, state_machine::StateMachine<D, M>>;
 
 /// An error of the storage, in words.

@@ -115,10 +115,10 @@ pub struct Opened<D: Disk, R> {
 ///
 /// # Errors
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster; or there can be no thread.
-pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpListener, machine: M) -> Result<Node, String> {
+pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpListener, application: M) -> Result<Node, String> {
     listener.set_nonblocking(true).map_err(|error| error.to_string())?;
     let listen = move || tokio::net::TcpListener::from_std(listener);
-    let Opened { mut node, worker, log, running, shutdown, .. } = open(options, machine.clone(), listen, Raft::clone)?;
+    let Opened { mut node, worker, log, running, shutdown, .. } = open(options, application.clone(), listen, Raft::clone)?;
     let thread = std::thread::Builder::new().name("quorum".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let ended = runtime.and_then(|runtime| {
@@ -131,7 +131,7 @@ pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpList
         });
         drop(shutdown);
         if let Err(error) = ended {
-            machine.failed(error.to_string());
+            application.failed(error.to_string());
         }
     });
     node.thread = Some(thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?);
@@ -145,7 +145,7 @@ pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpList
 /// In words: the files cannot be read, are damaged, or belong to another node or cluster.
 pub fn open<D: SendDisk, M: Application, L: Listener + 'static, H: Handler>(
     options: Options<D>,
-    machine: M,
+    application: M,
     listen: impl FnOnce() -> io::Result<L> + Send,
     handler: impl FnOnce(&Raft<D, M>) -> H + Send,
 ) -> Result<Opened<D, impl Future<Output = ()> + Send>, String> {
@@ -176,11 +176,11 @@ pub fn open<D: SendDisk, M: Application, L: Listener + 'static, H: Handler>(
         connections_max: CONNECTIONS_MAX,
         admission: Arc::clone(&admission),
         hand_over: {
-            let machine = machine.clone();
-            Arc::new(move |to| machine.hand_over(to))
+            let application = application.clone();
+            Arc::new(move |to| application.hand_over(to))
         },
     });
-    let (told, reports) = (machine.clone(), machine.clone());
+    let (told, reports) = (application.clone(), application.clone());
     transport.on_message(Box::new(move |message| told.message(message)));
     let belongs = (epoch != 0).then_some(lineage);
     let core = Core {
@@ -193,7 +193,7 @@ pub fn open<D: SendDisk, M: Application, L: Listener + 'static, H: Handler>(
         snapshots,
         transport: transport.clone(),
         admission,
-        machine,
+        application,
     };
     let config = config(timing).map_err(|error| error.to_string())?;
     let shared = Arc::<Shared>::default();
@@ -262,7 +262,7 @@ struct Core<D: Disk, M> {
     snapshots: Snapshots<D>,
     transport: Transport,
     admission: Arc<Admission>,
-    machine: M,
+    application: M,
 }
 
 impl<D: SendDisk, M: Application> Core<D, M> {
@@ -278,7 +278,7 @@ impl<D: SendDisk, M: Application> Core<D, M> {
             self.log.belong(lineage).await?;
         }
         let snapshots = Arc::new(Mutex::new(self.snapshots));
-        let state = StateMachine::begin(self.machine.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
+        let state = StateMachine::begin(self.application.clone(), self.log.clone(), Arc::clone(&snapshots)).await?;
         let network = self.transport.network();
         let raft = Raft::build(self.node, config, network.clone(), self.log.clone(), state).await.map_err(io::Error::other)?;
         let acked = {
@@ -325,8 +325,8 @@ impl<D: SendDisk, M: Application> Core<D, M> {
         spawn(begin::begin(beginning, raft.clone()));
         spawn(compaction);
         spawn(propose::propose(raft.clone(), batches));
-        spawn(followed::followed(raft.clone(), self.machine.clone(), awaited));
-        spawn(status::watch(raft.clone(), self.log.clone(), self.machine, self.transport.clone()));
+        spawn(followed::followed(raft.clone(), self.application.clone(), awaited));
+        spawn(status::watch(raft.clone(), self.log.clone(), self.application, self.transport.clone()));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
         let (members, changing) = (Arc::new(members), Arc::new(Semaphore::new(1)));
         spawn(Arc::clone(&members).end_changes(Arc::clone(&changing)));

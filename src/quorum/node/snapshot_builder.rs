@@ -20,7 +20,7 @@ const AHEAD: usize = 64;
 
 /// Makes one snapshot.
 pub struct Builder<D: Disk, M> {
-    machine: M,
+    application: M,
     log: LogStore,
     snapshots: SharedSnapshots<D>,
     /// What it is to be of.
@@ -29,8 +29,8 @@ pub struct Builder<D: Disk, M> {
 
 impl<D: Disk, M> Builder<D, M> {
     /// Makes a snapshot of everything up to `meta`.
-    pub fn new(machine: M, log: LogStore, snapshots: SharedSnapshots<D>, meta: SnapshotMeta) -> Builder<D, M> {
-        Builder { machine, log, snapshots, meta }
+    pub fn new(application: M, log: LogStore, snapshots: SharedSnapshots<D>, meta: SnapshotMeta) -> Builder<D, M> {
+        Builder { application, log, snapshots, meta }
     }
 }
 
@@ -50,10 +50,10 @@ impl<D: SendDisk, M: Application> RaftSnapshotBuilder<Types> for Builder<D, M> {
         // In a simulation the work begins when all is read.
         let ahead = if is_simulated() { (end.saturating_sub(next) as usize).max(1) } else { AHEAD };
         let (batches, mut received) = mpsc::channel(ahead);
-        let (machine, path) = (self.machine.clone(), temporary.path().to_owned());
+        let (application, path) = (self.application.clone(), temporary.path().to_owned());
         let work = blocking(move || {
             let mut batches = std::iter::from_fn(|| received.blocking_recv());
-            machine.compact(previous, &mut batches, &path)
+            application.compact(previous, &mut batches, &path)
         });
         'read: while next < end {
             let entries = match self.log.limited_get_log_entries(next, end).await {

@@ -30,7 +30,7 @@ pub fn lock<D: Disk>(snapshots: &Mutex<Snapshots<D>>) -> MutexGuard<'_, Snapshot
 
 /// The state machine of a node.
 pub struct StateMachine<D: Disk, M> {
-    machine: M,
+    application: M,
     queue: ApplyQueue<M>,
     log: LogStore,
     snapshots: SharedSnapshots<D>,
@@ -39,14 +39,14 @@ pub struct StateMachine<D: Disk, M> {
 }
 
 impl<D: Disk, M: Application> StateMachine<D, M> {
-    /// The state after the current snapshot, which the machine is given.
+    /// The state after the current snapshot, which the application is given.
     ///
     /// # Errors
-    /// The machine's.
-    pub async fn begin(machine: M, log: LogStore, snapshots: SharedSnapshots<D>) -> io::Result<Self> {
+    /// The application's.
+    pub async fn begin(application: M, log: LogStore, snapshots: SharedSnapshots<D>) -> io::Result<Self> {
         let current = lock(&snapshots).current().cloned();
-        let queue = ApplyQueue::new(machine.clone());
-        let mut state = StateMachine { machine, queue, log, snapshots, applied: None, membership: Membership::default() };
+        let queue = ApplyQueue::new(application.clone());
+        let mut state = StateMachine { application, queue, log, snapshots, applied: None, membership: Membership::default() };
         if let Some((meta, file)) = current {
             state.install(Some(file)).await?;
             (state.applied, state.membership) = (meta.last_log_id, meta.last_membership);
@@ -56,7 +56,7 @@ impl<D: Disk, M: Application> StateMachine<D, M> {
 
     async fn install(&self, file: Option<SnapshotFile>) -> io::Result<()> {
         let (done, installed) = oneshot::channel();
-        self.machine.install(file, done);
+        self.application.install(file, done);
         installed.await.map_err(|_| ending())?.map_err(storage)
     }
 
@@ -68,7 +68,7 @@ impl<D: Disk, M: Application> StateMachine<D, M> {
         Ok(())
     }
 
-    /// Gives the machine the snapshot and all entries that were applied since.
+    /// Gives the application the snapshot and all entries that were applied since.
     async fn start_anew(&mut self) -> io::Result<()> {
         let current = lock(&self.snapshots).current().cloned();
         let (mut next, file) = match current {
@@ -82,7 +82,7 @@ impl<D: Disk, M: Application> StateMachine<D, M> {
             let Some(last) = entries.last() else { return Err(io::Error::other(format!("the log has no entry {next}"))) };
             next = last.log_id.index + 1;
             let (done, applied) = oneshot::channel();
-            self.machine.apply(entries.into_iter().filter_map(committed).collect(), done);
+            self.application.apply(entries.into_iter().filter_map(committed).collect(), done);
             if applied.await.map_err(|_| ending())? != Applied::Done {
                 return Err(io::Error::other("the state was dropped while it was built"));
             }
@@ -149,7 +149,7 @@ impl<D: SendDisk, M: Application> RaftStateMachine<Types> for StateMachine<D, M>
 
     async fn get_snapshot_builder(&mut self) -> Builder<D, M> {
         let meta = SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() };
-        Builder::new(self.machine.clone(), self.log.clone(), Arc::clone(&self.snapshots), meta)
+        Builder::new(self.application.clone(), self.log.clone(), Arc::clone(&self.snapshots), meta)
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {

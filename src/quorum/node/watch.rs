@@ -34,8 +34,8 @@ pub fn status<D: SendDisk, M: Application>(raft: &Raft<D, M>, log: &LogStore) ->
     }
 }
 
-/// Tells the machine of every change but those of indexes, until openraft ends.
-pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore, machine: M, transport: Transport) {
+/// Tells the application of every change but those of indexes, until openraft ends.
+pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore, application: M, transport: Transport) {
     let (mut servers, mut indexes) = (raft.server_metrics(), raft.data_metrics());
     let mut peers = transport.directory().subscribe();
     let mut told = Status::default();
@@ -51,7 +51,7 @@ pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore,
             if !status.members.is_empty() && status.members != told.members {
                 transport.set_peers(status.members.clone());
             }
-            machine.changed(status.clone());
+            application.changed(status.clone());
         }
         told = status;
         let ended = tokio::select! {
@@ -60,12 +60,12 @@ pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore,
             changed = servers.changed() => changed.is_err(),
             changed = indexes.changed(), if waits => changed.is_err(),
             _ = peers.changed() => {
-                machine.changed(told.clone());
+                application.changed(told.clone());
                 false
             }
         };
         if ended {
-            machine.failed(why_ended(&raft));
+            application.failed(why_ended(&raft));
             return;
         }
     }

@@ -87,17 +87,17 @@ impl Shell {
                 Message::End(moment)
             }
             CopyOrder::Abandon => {
-                (self.files.copying, self.files.coming, self.files.next_log_thread) = (None, None, None);
+                (self.background.copying, self.background.coming, self.background.next_log_thread) = (None, None, None);
                 return;
             }
         };
         let ends = matches!(message, Message::End(_));
-        if let Some(messages) = &self.files.copying {
+        if let Some(messages) = &self.background.copying {
             // The thread ends early only after an error, which it reports.
             let _ = messages.send(message);
         }
         if ends {
-            self.files.copying = None;
+            self.background.copying = None;
         }
     }
 
@@ -121,7 +121,7 @@ impl Shell {
             }
         });
         spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
-        self.files.copying = Some(messages);
+        self.background.copying = Some(messages);
         Ok(())
     }
 }

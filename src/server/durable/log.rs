@@ -19,13 +19,13 @@ pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'sta
         control.send(Box::new(move |shell: &mut Shell| {
             shell.take_report(report);
             // The next batch is handed over there, before the replies are written: the disk does not wait for those.
-            shell.after_job();
+            shell.after_closure();
         }));
     }
 }
 
 impl Shell {
-    /// Does what is to be done about files between the turns of connections: copies some keys, and hands the changes of this turn
+    /// Does what is to be done between the turns of connections: copies some keys, and hands the changes of this turn
     /// of the event loop to the log's thread or to the nodes. Returns whether to call this again soon.
     #[cold]
     pub(in crate::server) fn run_background(&mut self) -> bool {
@@ -43,27 +43,27 @@ impl Shell {
         applies || copies || self.next_load().is_some_and(|wait| wait.is_zero())
     }
 
-    /// Does what is due about files.
+    /// Does background work that is due.
     #[cold]
     pub(in crate::server) fn tick_background(&mut self) {
-        self.drive(|driver, at| driver.tick(at));
+        self.drive(|driver, at| driver.housekeep(at));
         // A test that moves the clock gets here without a turn of the event loop, which would hand the changes over.
         self.hand_on(false);
     }
 
-    /// Must be called after a change of what is done about files, or of when it is due.
+    /// Must be called after a change of what is done in the background, or of when it is due.
     #[cold]
     pub(in crate::server) fn update_background(&mut self) {
-        self.files.active = !self.driver.is_memory_only()
+        self.background.active = !self.driver.is_memory_only()
             || self.driver.copies()
-            || self.files.loading.is_some()
+            || self.background.loading.is_some()
             || self.driver.engine.persistence().figures.is_some();
         let due_ms = self.driver.due_ms();
-        if due_ms < self.files.due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
+        if due_ms < self.background.due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
             let clock = &self.clock;
             self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
         }
-        self.files.due_ms = due_ms;
+        self.background.due_ms = due_ms;
     }
 
     /// Hands the pending changes on, if it is time for that or `at_once`.
@@ -85,7 +85,7 @@ impl Shell {
     fn make_base(&mut self, number: u64, manifest: Manifest) {
         let moment = Moment { boot: boottime::now(), now: self.clock.now() };
         let config = self.driver.engine.config().clone();
-        let (Some(control), Some(file)) = (self.control.clone(), &self.files.log_thread) else { return };
+        let (Some(control), Some(file)) = (self.control.clone(), &self.background.log_thread) else { return };
         let (abandoned, lock) = (Arc::clone(&file.rewrite_abandoned), file.lock.clone());
         let name = config.appendfilename.clone();
         let work = Rewrite { config, path: file.path.clone(), name, manifest, moment, abandoned };
@@ -96,7 +96,7 @@ impl Shell {
             let made = work.run();
             control.send(Box::new(move |shell: &mut Shell| {
                 shell.drive(|driver, at| driver.base_made(at, number, made));
-                shell.after_job();
+                shell.after_closure();
             }));
         });
         if let Err(error) = spawned {
@@ -109,7 +109,7 @@ impl Shell {
     pub(in crate::server) fn close_log(&mut self) {
         self.drive(|driver, _| driver.abandon_files());
         self.hand_on(true);
-        let Some(file) = &mut self.files.log_thread else { return };
+        let Some(file) = &mut self.background.log_thread else { return };
         file.send(Order::Close);
         file.join();
     }

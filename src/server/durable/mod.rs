@@ -52,7 +52,7 @@ use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::Process;
 use crate::server::shell::Shell;
 
-/// What is under way about files, besides what the driver knows.
+/// What is done beside requests, about the log, copies, loads and nodes, besides what the driver knows.
 pub struct BackgroundWork {
     /// Who writes the append-only file, if there is one.
     pub(in crate::server) log_thread: Option<Box<LogThread>>,
@@ -70,9 +70,9 @@ pub struct BackgroundWork {
     /// Lets the disk of this node hang, for tests.
     #[cfg(feature = "quorum")]
     pub(in crate::server) hang: Option<Arc<Hang>>,
-    /// Whether there is any work about files between the turns of connections: a log, a copy or a load.
+    /// Whether there is any work between the turns of connections: a log, a copy or a load.
     pub(in crate::server) active: bool,
-    /// When work about files is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_background`, as is the
+    /// When such work is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_background`, as is the
     /// field before: a turn looks at these two alone.
     pub(in crate::server) due_ms: u64,
 }
@@ -108,7 +108,7 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// A file in this folder without a thread. What is ordered of it waits until there is one.
+    /// The log of this folder, before its thread begins. What is ordered of it waits until then.
     fn new(orders: Sender<Order>, path: PathBuf) -> LogThread {
         LogThread { orders, thread: None, path, rewrite_abandoned: Arc::default(), lock: None }
     }

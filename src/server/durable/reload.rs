@@ -32,11 +32,11 @@ impl Shell {
     /// Reloads in a turn of its own, so that the reply waits for the log as everything else that the reload causes.
     #[cold]
     pub(in crate::server) fn order_reload(&mut self, id: SessionId, from: ReloadFrom) {
-        let order = move |shell: &mut Shell| {
+        let closure = move |shell: &mut Shell| {
             shell.reload(id, from);
-            shell.after_job();
+            shell.after_closure();
         };
-        if let Some(control) = &self.control { _ = control.send(Box::new(order)) } else { self.reload(id, from) }
+        if let Some(control) = &self.control { _ = control.send(Box::new(closure)) } else { self.reload(id, from) }
     }
 
     fn reload(&mut self, id: SessionId, from: ReloadFrom) {
@@ -69,7 +69,7 @@ impl Shell {
 
     fn load_log(&mut self) -> Result<(), String> {
         self.hand_on(true);
-        let files = match (self.driver.file(), &self.files.log_thread) {
+        let files = match (self.driver.file(), &self.background.log_thread) {
             (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
             (Some(log), Some(file)) => {
                 if let Some(error) = &log.stuck {

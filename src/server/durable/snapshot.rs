@@ -45,7 +45,7 @@ impl Shell {
             });
             control.send(Box::new(move |shell: &mut Shell| {
                 shell.drive(|driver, at| driver.snapshot_made(at, number, made));
-                shell.after_job();
+                shell.after_closure();
             }));
         }))
     }

@@ -50,7 +50,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     let moment = Moment { boot, now: shell.clock.now() };
     let replay = shell.driver.begin_loading(moment, files.progress().1);
     let began = Instant::now();
-    shell.files.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
+    shell.background.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
     shell.update_background();
     Ok(())
 }
@@ -107,7 +107,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let (orders, received) = channel();
     let mut file = LogThread::new(orders, path);
     file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
-    shell.files.log_thread = Some(Box::new(file));
+    shell.background.log_thread = Some(Box::new(file));
     shell.drive(|driver, at| driver.resume_file(at, log, increments));
     Ok(())
 }
@@ -115,7 +115,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
 impl Shell {
     /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
     pub(in crate::server) fn next_load(&self) -> Option<Duration> {
-        self.files.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config().key_load_delay))
+        self.background.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config().key_load_delay))
     }
 
     /// Loads a slice, if one is due, and serves what was loaded after the last one.
@@ -125,10 +125,10 @@ impl Shell {
     #[cold]
     pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
         let delay = self.driver.engine.config().key_load_delay;
-        let Some(mut loading) = self.files.loading.take() else { return Ok(()) };
+        let Some(mut loading) = self.background.loading.take() else { return Ok(()) };
         if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
             self.driver.note_loaded(loading.files.progress().0, loading.files.used_memory());
-            self.files.loading = Some(loading);
+            self.background.loading = Some(loading);
             return Ok(());
         }
         let Loading { replay, files, then, source, began, .. } = *loading;
@@ -136,7 +136,7 @@ impl Shell {
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
         then(self, files.finish())?;
         self.drive(|driver, at| driver.log_as_configured(at));
-        self.after_job();
+        self.after_closure();
         Ok(())
     }
 }

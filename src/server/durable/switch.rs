@@ -41,14 +41,14 @@ impl Shell {
     /// comes back here.
     #[cold]
     pub(in crate::server) fn open_file(&mut self) {
-        self.files.awaits_folder = self.files.folder_held.strong_count() > 0;
-        if self.files.awaits_folder {
+        self.background.awaits_folder = self.background.folder_held.strong_count() > 0;
+        if self.background.awaits_folder {
             return;
         }
         match self.open_folder() {
             Ok((opened, manifest)) => {
                 let begins = self.drive(|driver, at| driver.file_opened(at, boottime::now()));
-                self.files.coming = begins.map(|beginning| Box::new(Coming { opened, manifest, beginning }));
+                self.background.coming = begins.map(|beginning| Box::new(Coming { opened, manifest, beginning }));
             }
             Err(reason) => self.drive(|driver, at| driver.file_not_begun(at, &reason)),
         }
@@ -73,14 +73,14 @@ impl Shell {
         let control = control.clone();
         let freed = move || {
             control.send(Box::new(|shell: &mut Shell| {
-                if shell.files.awaits_folder && shell.driver.switches_log_on() {
+                if shell.background.awaits_folder && shell.driver.switches_log_on() {
                     shell.open_file();
-                    shell.after_job();
+                    shell.after_closure();
                 }
             }));
         };
         let lock = FolderLock::new(lock(path)?, freed);
-        self.files.folder_held = lock.held();
+        self.background.folder_held = lock.held();
         remove_temporary(path, self.driver.engine.config().appendfilename.as_bytes());
         Ok(lock)
     }
@@ -91,12 +91,12 @@ impl Shell {
     /// In words: there is none.
     pub(super) fn base_of_copy(&mut self) -> Result<Then, String> {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let Some(coming) = self.files.coming.take() else { return Err("it was switched off".to_owned()) };
+        let Some(coming) = self.background.coming.take() else { return Err("it was switched off".to_owned()) };
         let Coming { opened: Opened { folder, lock, path, name }, manifest, beginning } = *coming;
         let Beginning { head, progress, syncs } = beginning;
         let checksum = self.driver.engine.config().rdbchecksum;
         let (orders, received) = channel();
-        self.files.next_log_thread = Some(Box::new(LogThread::new(orders, path.clone())));
+        self.background.next_log_thread = Some(Box::new(LogThread::new(orders, path.clone())));
         Ok(Box::new(move |copied: Result<(Engine, Moment), String>, _: &CopyProgress| {
             let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
             let begun = begun.map(|files| Begun { files, orders: received, lock, syncs, progress });
@@ -106,32 +106,32 @@ impl Shell {
 
     /// The copy for the file that is switched on is whole: changes are recorded for it from now on.
     pub(super) fn install_log(&mut self) {
-        if let Some(file) = self.files.next_log_thread.take() {
-            self.files.log_thread = Some(file);
+        if let Some(file) = self.background.next_log_thread.take() {
+            self.background.log_thread = Some(file);
         }
     }
 
     /// Takes the files of a log whose base is on the disk.
     fn log_begun(&mut self, begun: Result<Begun, String>) {
         let begun = begun.and_then(|begun| {
-            let Some(file) = &mut self.files.log_thread else { return Err("it was switched off".to_owned()) };
+            let Some(file) = &mut self.background.log_thread else { return Err("it was switched off".to_owned()) };
             let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
             file.spawn(begun, reporter(control))
         });
         match begun {
             Ok(()) => self.drive(|driver, at| driver.file_begun(at)),
             Err(reason) => {
-                (self.files.log_thread, self.files.next_log_thread) = (None, None);
+                (self.background.log_thread, self.background.next_log_thread) = (None, None);
                 self.drive(|driver, at| driver.file_not_begun(at, &reason));
             }
         }
-        self.after_job();
+        self.after_closure();
     }
 
     /// Lets go of a log that was switched off, and has reported its end.
     pub(super) fn log_closed(&mut self) {
         // The folder is free again only without it.
-        self.files.log_thread.take().into_iter().for_each(|mut file| file.join());
+        self.background.log_thread.take().into_iter().for_each(|mut file| file.join());
         self.drive(|driver, at| driver.file_closed(at));
     }
 }

@@ -1,9 +1,9 @@
 //! The executor's event loop: runs ready connections in FIFO order and blocks in `epoll_wait` when none is ready.
 //!
 //! ```text
-//!   ┌▶ others: timer, jobs of other threads, new connections, handshakes
+//!   ┌▶ others: timer, closures of other threads, new connections, handshakes
 //!   │  turns of connections, in FIFO order     ◀─ woken by another session's request
-//!   │  a slice of the files, at the start
+//!   │  a slice of the load, at the start
 //!   └─ poll the descriptors, or wait ─▶ run queue
 //! ```
 //!
@@ -29,14 +29,14 @@ use crate::server::net::listener;
 use crate::server::net::listener::{Accepted, NewConnection};
 use crate::server::net::poller::{NO_TIME, Poller, Source};
 use crate::server::shell::Shell;
-use crate::server::turns;
+use crate::server::turn_meter;
 
 /// Number of connection turns before the other sources are checked.
 const TURNS_MAX: usize = 64;
 /// Maximum number of TLS handshakes continued per round: with RSA, each takes up to a millisecond.
 const HANDSHAKES_MAX: usize = 4;
-/// Maximum number of control jobs carried out per round.
-const ORDERS_MAX: usize = 64;
+/// Maximum number of closures of other threads that run per round.
+const CLOSURES_MAX: usize = 64;
 
 /// The event loop and everything that takes turns in it.
 pub(crate) struct EventLoop {
@@ -50,8 +50,8 @@ pub(crate) struct EventLoop {
     inbox: Inbox<Shell>,
     /// Whether the timer has fired, or has left work to do.
     due: bool,
-    /// Whether jobs may be in the inbox.
-    has_jobs: bool,
+    /// Whether closures may be in the inbox.
+    has_closures: bool,
 }
 
 impl EventLoop {
@@ -60,7 +60,7 @@ impl EventLoop {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
         let (connections, later) = (Vec::new(), Vec::new());
-        Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, has_jobs: false })
+        Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, has_closures: false })
     }
 
     /// Runs until the server ends.
@@ -78,7 +78,7 @@ impl EventLoop {
                 }
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
-            if self.shell.files.active && self.shell.files.loading.is_some() {
+            if self.shell.background.active && self.shell.background.loading.is_some() {
                 self.load_some()?;
             }
             self.poll_events()?;
@@ -97,9 +97,9 @@ impl EventLoop {
     /// Ends the log, sends what waited for that, and closes all connections.
     pub(crate) fn close(mut self) {
         self.shell.close_log();
-        self.has_jobs = true;
-        while self.has_jobs {
-            self.run_jobs();
+        self.has_closures = true;
+        while self.has_closures {
+            self.run_closures();
         }
         for _ in 0..self.shell.driver.queued_connections() {
             self.shell.driver.next_connection().into_iter().for_each(|id| self.run_connection(id));
@@ -127,7 +127,7 @@ impl EventLoop {
         self.shell.end_client_turn(id);
     }
 
-    /// Serves everything but connections: the timer, jobs, new connections and TLS handshakes.
+    /// Serves everything but connections: the timer, closures, new connections and TLS handshakes.
     #[inline]
     fn serve_others(&mut self) {
         if self.due {
@@ -140,8 +140,8 @@ impl EventLoop {
             }
             self.shell.end_turn(Task::Timer);
         }
-        if self.has_jobs {
-            self.run_jobs();
+        if self.has_closures {
+            self.run_closures();
         }
         if self.listening.pending() {
             self.shell.close_turn();
@@ -162,15 +162,15 @@ impl EventLoop {
         }
     }
 
-    fn run_jobs(&mut self) {
+    fn run_closures(&mut self) {
         self.shell.close_turn();
         self.inbox.drain();
-        for _ in 0..ORDERS_MAX {
-            let Some(job) = self.inbox.next() else {
-                self.has_jobs = false;
+        for _ in 0..CLOSURES_MAX {
+            let Some(closure) = self.inbox.next() else {
+                self.has_closures = false;
                 return;
             };
-            job(&mut self.shell);
+            closure(&mut self.shell);
             self.shell.end_turn(Task::Control);
         }
     }
@@ -212,18 +212,18 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
-        let works_on_files = self.shell.files.active && self.shell.run_background();
+        let has_background_work = self.shell.background.active && self.shell.run_background();
         let has_work = self.due
-            || works_on_files
-            || self.has_jobs
+            || has_background_work
+            || self.has_closures
             || !self.later.is_empty()
             || self.shell.driver.queued_connections() > 0
             || self.shell.busy.has_new_connections()
             || self.listening.handshakes().has_queued();
         if has_work {
-            turns::count_poll();
+            turn_meter::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
-        } else if self.shell.files.active
+        } else if self.shell.background.active
             && let Some(wait) = self.shell.driver.rest(monotonic_ns())
         {
             let poller = &mut self.poller;
@@ -234,7 +234,7 @@ impl EventLoop {
             self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
         }
         #[cfg(feature = "quorum")]
-        if self.shell.files.active {
+        if self.shell.background.active {
             self.shell.look_after_wait();
         }
         for (source, readiness) in self.poller.events() {
@@ -252,7 +252,7 @@ impl EventLoop {
                     self.shell.timer.fired();
                     self.due = true;
                 }
-                Source::Jobs => self.has_jobs = true,
+                Source::Closures => self.has_closures = true,
                 Source::Listener(number) => self.listening.note(number),
                 Source::Handshake(number) => self.listening.handshakes().note(number),
             }
@@ -268,7 +268,7 @@ impl EventLoop {
     fn timeout(&self) -> Option<Timespec> {
         let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let load = if self.shell.files.active { self.shell.next_load() } else { None };
+        let load = if self.shell.background.active { self.shell.next_load() } else { None };
         let left = [left, load].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }

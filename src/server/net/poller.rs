@@ -22,7 +22,7 @@ const EVENTS_MAX: usize = 256;
 pub const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 const TIMER: u32 = u32::MAX;
-const ORDERS: u32 = u32::MAX - 1;
+const CLOSURES: u32 = u32::MAX - 1;
 const LISTENER: u32 = u32::MAX - 2;
 const HANDSHAKE: u32 = u32::MAX - 3;
 
@@ -32,7 +32,7 @@ pub enum Source {
     /// The timer.
     Timer,
     /// Wake-up descriptor (eventfd) of the control queue.
-    Jobs,
+    Closures,
     /// The listening socket of that number.
     Listener(u32),
     /// The socket of the TLS handshake of that number.
@@ -60,7 +60,7 @@ impl Source {
         let id = match self {
             Source::Client(id) => id,
             Source::Timer => SessionId::new(TIMER, 0),
-            Source::Jobs => SessionId::new(ORDERS, 0),
+            Source::Closures => SessionId::new(CLOSURES, 0),
             Source::Listener(number) => SessionId::new(LISTENER, number),
             Source::Handshake(number) => SessionId::new(HANDSHAKE, number),
         };
@@ -72,7 +72,7 @@ impl Source {
         let id = SessionId::from_bits(data);
         match id.number() {
             TIMER => Source::Timer,
-            ORDERS => Source::Jobs,
+            CLOSURES => Source::Closures,
             LISTENER => Source::Listener(id.generation()),
             HANDSHAKE => Source::Handshake(id.generation()),
             _ => Source::Client(id),
@@ -85,7 +85,7 @@ impl Source {
             Source::Client(_) | Source::Handshake(_) => {
                 flags.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::PRI)
             }
-            Source::Timer | Source::Jobs | Source::Listener(_) => flags,
+            Source::Timer | Source::Closures | Source::Listener(_) => flags,
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
         let client = |number| Source::Client(SessionId::new(number, u32::MAX - number));
         let listed = [
             Source::Timer,
-            Source::Jobs,
+            Source::Closures,
             Source::Listener(0),
             Source::Listener(7),
             Source::Handshake(u32::MAX),

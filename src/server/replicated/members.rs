@@ -67,7 +67,7 @@ impl Shell {
             // If the executor has ended, so has the client's connection.
             control.send(Box::new(move |shell: &mut Shell| {
                 shell.tell_members(id, result);
-                shell.after_job();
+                shell.after_closure();
             }));
         };
         member.node().change(change, Box::new(changed));

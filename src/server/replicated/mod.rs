@@ -1,8 +1,8 @@
 //! The server's part in replication: starts the node's threads, and carries what they ask to the driver
 //! ([`crate::driver::replicated`]).
 
+mod application;
 pub mod content;
-mod machine;
 mod members;
 mod peers;
 mod start;
@@ -63,7 +63,7 @@ impl Shell {
     pub(in crate::server) fn look_after_wait(&mut self) {
         if self.driver.member().is_some_and(|member| member.leads()) {
             let now = self.clock.now();
-            if self.files.due_ms <= now.mono_ms() {
+            if self.background.due_ms <= now.mono_ms() {
                 self.tick_background();
             }
         }

@@ -12,7 +12,7 @@ use crate::quorum::node::{self, Timing};
 use crate::quorum::store::{self, FolderLock, Owner};
 use crate::server::durable::folder::{Folder, Hang};
 use crate::server::net::control::Control;
-use crate::server::replicated::machine::ShellApplication;
+use crate::server::replicated::application::ShellApplication;
 use crate::server::replicated::{TICK_MS, members, peers};
 use crate::server::shell::Shell;
 
@@ -118,12 +118,12 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), S
         security: security(&config)?,
         timing: Timing::default(),
     };
-    let machine = ShellApplication { control: control.clone(), config };
-    let node = node::start(options, listener, machine)?;
+    let application = ShellApplication { control: control.clone(), config };
+    let node = node::start(options, listener, application)?;
     let (observer, lease_max) = (node.observer(), node.lease_max());
     shell.driver.engine.replication_mut().reporter =
         Some(Reporter::new(move || members::report(&observer, id, &addr, lease_max)));
-    shell.files.hang = Some(hang);
+    shell.background.hang = Some(hang);
     let options = MemberOptions { node, id, cluster: owner.cluster, client, tick_every_ms: TICK_MS };
     shell.drive(|driver, at| driver.begin_membership(at, options));
     Ok(())

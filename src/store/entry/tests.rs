@@ -18,8 +18,8 @@ enum Step {
     Deadline(Option<u64>),
     WithDeadline(Option<u64>),
     Overwrite(Vec<u8>),
-    Sign,
-    Unsign,
+    Note,
+    Forget,
     Timer(u32),
     Touch(u64),
     Form(Form),
@@ -63,8 +63,8 @@ fn step() -> impl Strategy<Value = Step> {
         deadline().prop_map(Step::Deadline),
         deadline().prop_map(Step::WithDeadline),
         bytes().prop_map(Step::Overwrite),
-        Just(Step::Sign),
-        Just(Step::Unsign),
+        Just(Step::Note),
+        Just(Step::Forget),
         (0..TIMER_LIMIT).prop_map(Step::Timer),
         any::<u64>().prop_map(Step::Touch),
         prop_oneof![Just(Form::Shortest), Just(Form::Text), Just(Form::Raw)].prop_map(Step::Form),
@@ -87,7 +87,7 @@ proptest! {
         };
         let mut entry = Entry::new(&key, value, first);
         let (mut timer, mut access, mut form) = (0, 0, Form::Shortest);
-        let mut signed = false;
+        let mut noted = false;
         let mut deadline = first.map(|d| d.max(1));
         let mut extended = key.len() > 65_535 || first.is_some_and(|d| d >= 1 << 44);
         for step in [Step::Touch(0)].into_iter().chain(steps) {
@@ -100,7 +100,7 @@ proptest! {
                 Step::WithDeadline(d) => {
                     let address = entry.read().address();
                     entry = entry.with_deadline(d);
-                    signed &= entry.read().address() == address;
+                    noted &= entry.read().address() == address;
                     deadline = d.map(|d| d.max(1));
                     extended |= d.is_some_and(|d| d >= 1 << 44);
                 }
@@ -108,17 +108,17 @@ proptest! {
                     let fits = matches!(&held, Content::Bytes(old) if old.len() == bytes.len() && old.len() <= INLINE_MAX);
                     prop_assert_eq!(entry.change().overwrite(&bytes), fits);
                     if fits {
-                        (held, form, signed) = (Content::Bytes(bytes), Form::Shortest, false);
+                        (held, form, noted) = (Content::Bytes(bytes), Form::Shortest, false);
                     }
                 }
-                Step::Sign => {
+                Step::Note => {
                     let boxed = entry.read().is_boxed();
                     prop_assert_eq!(entry.change().note_writer(), !boxed);
-                    signed |= !boxed;
+                    noted |= !boxed;
                 }
-                Step::Unsign => {
-                    entry.change().unsign();
-                    signed = false;
+                Step::Forget => {
+                    entry.change().forget_writer();
+                    noted = false;
                 }
                 Step::Timer(t) => {
                     entry.change().set_timer(t);
@@ -157,14 +157,14 @@ proptest! {
             }
             let read = entry.read();
             prop_assert_eq!(read.key(), &key[..]);
-            prop_assert_eq!(read.has_writer(), signed);
+            prop_assert_eq!(read.has_writer(), noted);
             prop_assert_eq!((read.deadline(), read.timer(), read.access(), read.form()), (deadline, timer, access, form));
             match &held {
                 Content::Bytes(bytes) => {
                     prop_assert_eq!(read.bytes(), Some(&bytes[..]));
                     prop_assert_eq!(matches!(read.value(), ValueRef::Boxed(_)), bytes.len() > INLINE_MAX);
                     prop_assert_eq!(read.type_name(), "string");
-                    let number = parse_i64(bytes).filter(|number| bytes.len() <= 8 && *number >= 0 && !signed);
+                    let number = parse_i64(bytes).filter(|number| bytes.len() <= 8 && *number >= 0 && !noted);
                     let last = bytes.last().copied();
                     let found = entry.change().short_number().map(|(number, last)| (i64::from(number), Some(*last)));
                     prop_assert_eq!(found, number.map(|number| (number, last)));

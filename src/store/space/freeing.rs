@@ -15,7 +15,7 @@ const ELEMENT_STEPS: u32 = 2;
 
 /// A value that is no longer reachable and waits to be freed.
 pub(super) enum Unfreed {
-    /// A dictionary, and the deletion of its flush.
+    /// A dictionary, and when and by whom it was flushed.
     Dict(Dict, Deletion),
     Value(Box<Value>),
     Slots(Discarded),
@@ -90,7 +90,7 @@ impl Space {
         !self.unfreed.is_empty()
     }
 
-    /// Takes the locks that [`Space::free_some`] has found, with the origins of the flushes.
+    /// Takes the locks that [`Space::free_some`] has found, with the flushes that deleted them.
     pub fn take_lost(&mut self) -> Vec<(Deletion, Entry)> {
         std::mem::take(&mut self.lost)
     }

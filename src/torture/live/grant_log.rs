@@ -115,7 +115,7 @@ impl ChangeLog for Log {
         }
     }
 
-    fn commit(&mut self) {}
+    fn end_unit(&mut self) {}
 }
 
 #[cfg(test)]

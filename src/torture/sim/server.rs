@@ -15,7 +15,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
 use crate::driver::backpressure::Limits;
-use crate::driver::connections::execute::Reading;
+use crate::driver::connections::execute::BatchStart;
 use crate::driver::connections::turn::{Next, Step, Turn};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
@@ -150,7 +150,7 @@ fn connect(driver: &mut Driver, at: Now) -> SessionId {
 
 /// Executes a request besides those of clients.
 fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
-    advance(engine, at);
+    advance_engine(engine, at);
     let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
     engine.begin_batch(at, at.mono_us() * 1000, None);
     engine.execute(at, id, &args);
@@ -158,9 +158,9 @@ fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
 }
 
 /// Lets time pass, as far as anything is due.
-fn pass_time(driver: &mut Driver, at: Present) {
+fn advance(driver: &mut Driver, at: Present) {
     while driver.engine.has_work(at.now) {
-        driver.pass_time(at);
+        driver.advance(at);
     }
 }
 
@@ -210,7 +210,7 @@ fn take_turn(
     mut executed: impl FnMut(&mut Driver),
 ) -> Next {
     let mut turn = Turn::begin();
-    let reading = Reading { now: at.now, ns: at.ns, stopwatch: None };
+    let reading = BatchStart { now: at.now, ns: at.ns, stopwatch: None };
     loop {
         match driver.step(id, &mut turn) {
             Step::Write => match line.take(driver.output(id, &turn)) {
@@ -238,7 +238,7 @@ fn take_turn(
     }
 }
 
-fn advance(engine: &mut Engine, at: Now) {
+fn advance_engine(engine: &mut Engine, at: Now) {
     while engine.has_work(at) {
         engine.advance(at);
     }
@@ -374,7 +374,7 @@ impl Server {
 
     /// Lets time pass, as far as anything is due.
     fn advance(&mut self, at: Present) {
-        pass_time(&mut self.driver, at);
+        advance(&mut self.driver, at);
     }
 
     /// Ends a session, because the server notices that its connection is broken.
@@ -438,7 +438,7 @@ impl Server {
     pub(in crate::torture::sim) fn tick_driver(&mut self, now_us: u64) {
         let at = self.present(now_us);
         if at.now.reached(self.driver.due_ms()) {
-            self.driver.tick(at);
+            self.driver.housekeep(at);
         }
     }
 
@@ -456,13 +456,13 @@ impl Server {
             }
             self.go_on_applying(net.now_us);
             self.hand_on(net);
-            if self.driver.has_orders() {
+            if self.driver.has_demands() {
                 continue;
             }
             self.write_log(net);
             self.take_made(net.now_us);
             self.driver.finish_batch(now, None);
-            if !self.driver.has_orders() && self.driver.queued_connections() == 0 {
+            if !self.driver.has_demands() && self.driver.queued_connections() == 0 {
                 break;
             }
         }

@@ -63,7 +63,7 @@ impl Engine {
             if last && let Some(session) = self.clients.sessions.get_mut(id) {
                 session.flags.remove(SessionFlags::FAULT_GATED);
             }
-            self.mark_dirty(id);
+            self.mark_pending_write(id);
         }
     }
 }

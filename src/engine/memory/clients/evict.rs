@@ -109,7 +109,7 @@ impl Engine {
             self.diagnosis.stats.evicted_clients += 1;
             // What it waits for may be granted to others now.
             self.forget_wait(now, id);
-            self.mark_dirty(id);
+            self.mark_pending_write(id);
             self.forget_client(id);
         }
     }

@@ -121,17 +121,17 @@ fn only_whole_units_are_taken() {
     set(&mut log, 1, b"a");
     assert_eq!(logged.batch(), none);
     set(&mut log, 1, b"b");
-    log.commit();
+    log.end_unit();
     set(&mut log, 1, b"c");
     assert_eq!(logged.batch(), ["SELECT 1; SET a v; SET b v"]);
     assert_eq!(logged.batch(), none);
     // Another file begins in the middle of a unit.
     log.begin_file(SALT);
     set(&mut log, 2, b"d");
-    log.commit();
+    log.end_unit();
     assert_eq!(logged.batch(), ["SELECT 1; SET c v; SELECT 2; SET d v"]);
     set(&mut log, 2, b"e");
-    log.commit();
+    log.end_unit();
     set(&mut log, 2, b"never");
     drop(log);
     assert_eq!(logged.batch(), ["SET e v"]);
@@ -159,16 +159,16 @@ fn a_batch_tells_what_it_changed() {
     let (now, mut log) = (logged.harness.now, logged.log.clone());
     let mut record = |key: &[u8], effect| log.record(&Change { now, db: 5, key, event: Event::SILENT, effect });
     record(b"x", Effect::Delete);
-    logged.log.clone().commit();
+    logged.log.clone().end_unit();
     record(b"y", Effect::Delete);
     record(b"", Effect::Flush);
     logged.batch();
     assert_eq!(logged.changed, hashes(&[(5, "x")]));
-    logged.log.clone().commit();
+    logged.log.clone().end_unit();
     logged.batch();
     assert_eq!(logged.changed, Changed::Everything);
     record(b"z", Effect::Delete);
-    logged.log.clone().commit();
+    logged.log.clone().end_unit();
     logged.batch();
     assert_eq!(logged.changed, hashes(&[(5, "z")]));
     // Neither the database nor the seed is lost, and the hashes are the same in another process.

@@ -12,7 +12,7 @@ use crate::persist::disk::read_whole;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
 use crate::persist::resume::{Last, manifest_name, remove_history, resume};
-use crate::persist::writer::{Policy, Writer};
+use crate::persist::writer::{IncrementFile, Policy};
 
 /// `appendfilename`.
 pub(super) const NAME: &[u8] = b"a.aof";
@@ -109,7 +109,7 @@ impl History {
     pub(super) fn start<'a>(
         &mut self,
         disk: &'a mut SimulatedDisk,
-    ) -> std::result::Result<Started<(AppendLog, Writer<&'a mut SimulatedDisk>)>, Violation> {
+    ) -> std::result::Result<Started<(AppendLog, IncrementFile<&'a mut SimulatedDisk>)>, Violation> {
         let log = AppendLog::new(NOW, BootClock { id: [0; 16], now_ms: 0 }, 1);
         let Ok(text) = read_whole(disk, &manifest_name(NAME), 1 << 16) else { return Ok(Started::Stopped) };
         let manifest = match text {
@@ -139,11 +139,11 @@ impl History {
                     Ok(mut target) => append_all(disk, &mut target, &next.write()).and_then(|()| disk.sync(&mut target)),
                     Err(error) => Err(error),
                 };
-                written.and_then(|()| Writer::create(disk, &file.name, &first_line).map(|writer| (next, writer)))
+                written.and_then(|()| IncrementFile::create(disk, &file.name, &first_line).map(|writer| (next, writer)))
             }
             Planted::NoSyncOfFolder => resume(NoFolder(disk), NAME, manifest, last, &first_line).map(|(manifest, writer)| {
-                let Writer { disk: NoFolder(disk), file, len, durable_len, torn, written, durable, failed } = writer;
-                (manifest, Writer { disk, file, len, durable_len, torn, written, durable, failed })
+                let IncrementFile { disk: NoFolder(disk), file, len, durable_len, torn, written, durable, failed } = writer;
+                (manifest, IncrementFile { disk, file, len, durable_len, torn, written, durable, failed })
             }),
             _ => resume(disk, NAME, manifest, last, &first_line),
         };
@@ -167,7 +167,7 @@ impl History {
         manifest: &Manifest,
         last: Last,
         log: AppendLog,
-    ) -> std::result::Result<Started<(AppendLog, Writer<&'a mut SimulatedDisk>)>, Violation> {
+    ) -> std::result::Result<Started<(AppendLog, IncrementFile<&'a mut SimulatedDisk>)>, Violation> {
         let (Some(old), Last::Unclean(extent)) = (manifest.increments.last(), last) else { unreachable!("it was read") };
         let mut opened = || {
             let (mut file, len) = disk.open(&old.name)?.unwrap();
@@ -185,7 +185,10 @@ impl History {
         let len = extent.bytes;
         let found = self.units.len();
         self.settled = self.settled.max(found);
-        Ok(Started::Done((log, Writer { disk, file, len, durable_len: len, torn: false, written: 0, durable: 0, failed: None })))
+        Ok(Started::Done((
+            log,
+            IncrementFile { disk, file, len, durable_len: len, torn: false, written: 0, durable: 0, failed: None },
+        )))
     }
 
     /// Compares what was found with what was given.
@@ -204,7 +207,7 @@ impl History {
     }
 
     /// Writes batches in groups, until it stops.
-    fn run(&mut self, log: &AppendLog, mut writer: Writer<&mut SimulatedDisk>) {
+    fn run(&mut self, log: &AppendLog, mut writer: IncrementFile<&mut SimulatedDisk>) {
         let mut recorder = log.clone();
         let mut held: Option<(Batch, usize)> = None;
         // Numbers of units up to each batch.
@@ -218,7 +221,7 @@ impl History {
                         let effect = Effect::SetString { value: &unit.value, deadline: None };
                         recorder.record(&Change { now: NOW, db: 0, key: key.as_bytes(), event: Event::SILENT, effect });
                     }
-                    recorder.commit();
+                    recorder.end_unit();
                     self.units.push(unit);
                 }
                 let synced = match self.planted {

@@ -16,12 +16,12 @@ use crate::quorum::types::SnapshotMeta;
 
 /// A state machine that knows only what it was given last.
 #[derive(Clone, Default)]
-struct Application {
+struct Machine {
     applied: SnapshotMeta,
     snapshot: Arc<Mutex<Option<SnapshotMeta>>>,
 }
 
-impl RaftSnapshotBuilder<Types> for Application {
+impl RaftSnapshotBuilder<Types> for Machine {
     type SnapshotData = ();
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, ()>> {
@@ -30,9 +30,9 @@ impl RaftSnapshotBuilder<Types> for Application {
     }
 }
 
-impl RaftStateMachine<Types> for Application {
+impl RaftStateMachine<Types> for Machine {
     type SnapshotData = ();
-    type SnapshotBuilder = Application;
+    type SnapshotBuilder = Machine;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembershipOf<Types>)> {
         Ok((self.applied.last_log_id, self.applied.last_membership.clone()))
@@ -54,7 +54,7 @@ impl RaftStateMachine<Types> for Application {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> Application {
+    async fn get_snapshot_builder(&mut self) -> Machine {
         self.clone()
     }
 
@@ -71,15 +71,15 @@ impl RaftStateMachine<Types> for Application {
 
 struct Builder;
 
-impl StoreBuilder<Types, LogStore, Application, LogThread> for Builder {
-    async fn build(&self) -> Result<(LogThread, LogStore, Application), StorageError<Types>> {
+impl StoreBuilder<Types, LogStore, Machine, LogThread> for Builder {
+    async fn build(&self) -> Result<(LogThread, LogStore, Machine), StorageError<Types>> {
         let (store, worker) = LogStore::open(SimulatedDisk::new(1), options(Planted::Nothing)).unwrap();
         let thread = worker.spawn(&store).unwrap();
-        Ok((thread, store, Application::default()))
+        Ok((thread, store, Machine::default()))
     }
 }
 
-type Tests = Suite<Types, LogStore, Application, Builder, LogThread>;
+type Tests = Suite<Types, LogStore, Machine, Builder, LogThread>;
 
 /// Runs tests of the suite at the same time: some of them sleep for seconds.
 macro_rules! suite {

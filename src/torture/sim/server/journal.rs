@@ -12,7 +12,7 @@ use crate::driver::{Driver, Present};
 use crate::keyspace::change::{Change, ChangeLog};
 use crate::persist::natives::clock::BootClock;
 use crate::torture::sim::net::ConnId;
-use crate::torture::sim::server::{Open, Server, connect, engine, now, pass_time, take_turn};
+use crate::torture::sim::server::{Open, Server, advance, connect, engine, now, take_turn};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
@@ -40,7 +40,7 @@ struct Writes(Rc<Cell<u64>>);
 impl ChangeLog for Writes {
     fn record(&mut self, _: &Change<'_>) {}
 
-    fn commit(&mut self) {
+    fn end_unit(&mut self) {
         self.0.set(self.0.get() + 1);
     }
 }
@@ -100,10 +100,10 @@ impl Server {
                 Entry::Disconnect(conn) => sessions.remove(&mut driver, now, *conn),
                 Entry::Close(conn) => sessions.arrives(&mut driver, *conn, |of| of.closed = true),
                 Entry::Request(conn, command) => {
-                    pass_time(&mut driver, at);
+                    advance(&mut driver, at);
                     sessions.arrives(&mut driver, *conn, |of| of.input.extend_from_slice(command.wire()));
                 }
-                Entry::Tick => pass_time(&mut driver, at),
+                Entry::Tick => advance(&mut driver, at),
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
                     driver.engine.keyspace_mut().first_token(now);

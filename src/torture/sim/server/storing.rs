@@ -3,7 +3,7 @@
 use crate::client::Command;
 use crate::driver::connections::turn::Next;
 use crate::driver::file::Reported;
-use crate::driver::{Driver, Outputs, Present};
+use crate::driver::{Demands, Driver, Present};
 use crate::torture::sim::durable::{Durable, Made};
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::server::{Open, SCRIPT_STEPS_MAX, Server, connect, take_turn};
@@ -14,7 +14,7 @@ const OPERATE_EVERY_US: u64 = 1_000_000;
 
 /// Carries out what a driver asks for. Returns why the server must end, if it must.
 pub(super) fn carry_out(driver: &mut Driver, durable: Option<&mut Durable>, at: Present, at_us: u64) -> Option<String> {
-    let Outputs { copy, file, opens_file, failed, .. } = driver.take_outputs();
+    let Demands { copy, file, opens_file, failed, .. } = driver.take_demands();
     let Some(durable) = durable else { return failed };
     for order in copy {
         if let Err(reason) = durable.order_copy(at_us, order) {

@@ -88,7 +88,7 @@ impl Shell {
             let session = &mut self.driver.engine.sessions_mut()[id];
             session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);
             WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
-            self.driver.engine.mark_dirty(id);
+            self.driver.engine.mark_pending_write(id);
         }
     }
 

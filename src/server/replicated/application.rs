@@ -27,7 +27,7 @@ impl ShellApplication {
         // If the executor has ended, the node is about to.
         self.control.send(Box::new(move |shell| {
             work(shell);
-            shell.after_job();
+            shell.after_closure();
         }));
     }
 }
