@@ -269,7 +269,7 @@ impl Shell {
                 Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
                 Action::Sleep(us) if self.clock.is_frozen() => {
                     self.clock.advance_us(us);
-                    while self.tick() {}
+                    while self.advance() {}
                 }
                 // The executor does nothing at all meanwhile: that is the purpose of `DEBUG SLEEP`.
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
@@ -300,8 +300,17 @@ impl Shell {
         self.timer.reset();
     }
 
-    /// Advances the engine, the sweep and the heap to the present time. Returns whether to call this again soon.
+    /// Advances the engine, the sweep and the heap to the present time, and performs what requests have asked for that a pause held back
+    /// until now. Returns whether to call this again soon.
     pub fn tick(&mut self) -> bool {
+        let more = self.advance();
+        if self.driver.engine.has_actions() {
+            self.after_closure();
+        }
+        more
+    }
+
+    fn advance(&mut self) -> bool {
         let now = self.clock.now();
         let more = self.advance_engine(now);
         self.driver.sweep_when_due(now);
@@ -336,11 +345,11 @@ impl Shell {
         while let Some(next_ms) = self.next_wake(allocator::library_balance()).filter(|ms| ms.saturating_mul(1000) <= target_us) {
             let now_us = self.clock.now().mono_us();
             self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
-            while self.tick() {}
+            while self.advance() {}
         }
         let now_us = self.clock.now().mono_us();
         self.clock.advance_us(target_us.saturating_sub(now_us));
-        while self.tick() {}
+        while self.advance() {}
     }
 
     /// Does what is due after something other than a request has used the engine.

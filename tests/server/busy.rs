@@ -1,4 +1,4 @@
-//! Long scripts, over TCP: the replies to other clients meanwhile, and how such scripts end.
+//! Long scripts, over TCP: the replies to other clients meanwhile, and how such scripts end; and what a pause held back.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -545,4 +545,17 @@ fn a_client_whose_replies_were_held_back_may_run_a_long_script() {
     client.expect(&format!("$100\r\n{value}\r\n+OK\r\n"));
     assert!(is_killed(&client.line()));
     client.expect("+PONG\r\n");
+}
+
+#[test]
+fn what_a_pause_held_back_happens_when_it_ends_though_nobody_sends_anything() {
+    let mut server = start();
+    let addr = server.addresses()[0];
+    let (mut pauser, mut other) = (Client::new(addr), Client::new(addr));
+    assert_eq!(pauser.ask(&["CLIENT", "PAUSE", "100", "ALL"]), "+OK\r\n");
+    other.send(&[&["SHUTDOWN", "NOSAVE"]]);
+    assert_eq!(other.0.read(&mut [0]).unwrap(), 0);
+    let (ended, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(server.wait().is_ok()));
+    assert_eq!(hears.recv_timeout(Duration::from_secs(20)), Ok(true), "the server has ended");
 }
