@@ -78,7 +78,8 @@ fn another_leader(cluster: &mut Cluster, than: usize) -> usize {
 }
 
 /// Nobody else is granted what was held since `granted` before its lease ends, and then somebody is.
-fn held_until_the_lease_ends(leader: SocketAddr, names: &[String], granted: Instant) {
+fn held_until_the_lease_ends(cluster: &Cluster, leader: usize, names: &[String], granted: Instant) {
+    let leader = cluster.clients[leader];
     while granted.elapsed() < LEASE - Duration::from_millis(500) {
         for name in names {
             // The clock of the cluster stands still without a leader, so a lease ends no sooner than this. A late reply says nothing.
@@ -88,8 +89,12 @@ fn held_until_the_lease_ends(leader: SocketAddr, names: &[String], granted: Inst
         std::thread::sleep(Duration::from_millis(50));
     }
     for name in names {
-        let got = Session::open(leader).ask(&format!("LOCK.ACQUIRE {name} you 1000 WAIT 9000"));
-        assert!(got.starts_with(':') && granted.elapsed() >= LEASE, "{name} after {:?}: {got}", granted.elapsed());
+        // A new leader on a busy machine may lose the leadership again.
+        while !cluster.ask_leader(&["LOCK.ACQUIRE", name, "you", "1000"]).starts_with(':') {
+            assert!(granted.elapsed() < PATIENCE, "{name} is not granted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(granted.elapsed() >= LEASE, "{name} is granted after {:?}", granted.elapsed());
     }
 }
 
@@ -112,7 +117,7 @@ fn a_leader_that_is_cut_off_closes_who_holds_by_a_session_or_waits_and_no_grant_
     println!("session holders are closed {:?} after the cut", cut.elapsed());
     let next = another_leader(&mut cluster, leader);
     let names: Vec<String> = holders.iter().map(|(name, _)| name.clone()).collect();
-    held_until_the_lease_ends(cluster.clients[next], &names, granted);
+    held_until_the_lease_ends(&cluster, next, &names, granted);
 }
 
 #[test]
@@ -134,7 +139,7 @@ fn a_leader_that_was_stopped_answers_nobody_who_holds_by_a_session_or_waits() {
         assert!(got.is_err(), "the holder of {name} is answered: {got:?}");
     }
     let names: Vec<String> = holders.iter().map(|(name, _)| name.clone()).collect();
-    held_until_the_lease_ends(cluster.clients[next], &names, granted);
+    held_until_the_lease_ends(&cluster, next, &names, granted);
 }
 
 /// An owner that has come back to the next leader is bound to its new connection.
