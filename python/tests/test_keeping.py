@@ -87,7 +87,7 @@ def test_a_server_out_of_reach_loses_the_grant_at_the_end_of_its_lease(portculli
         begun = time.monotonic()
         os.kill(server.pid, signal.SIGSTOP)
         assert grant.lost.wait(5)
-        assert 0.3 < time.monotonic() - begun < 3
+        assert 0.3 < time.monotonic() - begun < 0.8
         assert "before a renewal reached the server" in grant.lost_because
         with pytest.raises(NotHeldError):
             grant.release()

@@ -174,7 +174,7 @@ def test_a_session_that_cannot_come_back_is_lost_with_its_grace(portcullis, prox
         waited = others.lock("a", lease=60, wait=20)
         begun = time.monotonic()
         proxy.close()
-        assert grant.lost.wait(5) and time.monotonic() - begun < grace + 3 and not grant.is_held
+        assert grant.lost.wait(5) and time.monotonic() - begun < grace + 0.5 and not grant.is_held
         assert "longer than its grace" in grant.lost_because
         with waited:
             assert time.monotonic() - begun >= grace
@@ -186,7 +186,7 @@ async def test_a_session_that_cannot_come_back_on_asyncio(portcullis, proxy):
         begun = time.monotonic()
         proxy.close()
         await asyncio.wait_for(grant.lost.wait(), 5)
-        assert time.monotonic() - begun < 4 and "longer than its grace" in grant.lost_because
+        assert time.monotonic() - begun < 1.3 and "longer than its grace" in grant.lost_because
     with portcullis.locks() as others:
         until(lambda: others.info("a") is None, 5)
 

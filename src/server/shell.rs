@@ -126,7 +126,7 @@ impl Shell {
     /// Reads the clocks for a batch of requests. Settles what is due by then first.
     #[inline]
     fn begin(&mut self) -> BatchStart {
-        let (now, mut ns) = self.clock.now_and_stopwatch();
+        let (mut now, mut ns) = self.clock.now_and_stopwatch();
         if !self.clock.is_frozen() {
             self.note_execution(ns);
         }
@@ -136,6 +136,11 @@ impl Shell {
         {
             self.advance_engine(now);
             ns = self.clock.stopwatch_ns();
+            if self.driver.engine.has_actions() {
+                // Requests that a pause held back have run: what they ask for, such as syncing before replies, comes before this batch.
+                self.perform_asked();
+                (now, ns) = self.clock.now_and_stopwatch();
+            }
         }
         BatchStart { now, ns, stopwatch: self.clock.stopwatch() }
     }

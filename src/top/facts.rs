@@ -160,7 +160,7 @@ facts! {
         pub ago_ms: u64 = read::number_or("ago", 0),
         /// Milliseconds that a granted owner had waited.
         pub waited_ms: Option<u64> = read::number("waited"),
-        /// Who broke it: `ops, shell at 10.0.0.1:999`, or `client 7` if no more is known; escaped. Empty if nobody did.
+        /// Who broke it, escaped, such as `ops, shell at 10.0.0.1:999`. It is `client 7` if no more is known, and empty if nobody did.
         pub by: String = breaker(),
         /// Why it was broken.
         pub reason: Name = read::name("reason"),

@@ -447,7 +447,7 @@ impl Server {
         let now = self.now(net.now_us);
         self.driver.finish_batch(now, None);
         loop {
-            if let Some(reason) = self.carry_out_orders(net.now_us) {
+            if let Some(reason) = self.meet_demands(net.now_us) {
                 self.fail(net, &reason);
             }
             if let Some(id) = self.driver.next_connection() {

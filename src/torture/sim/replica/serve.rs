@@ -86,7 +86,7 @@ impl Server {
                 Asked::HandOver(to) => self.driver.hand_over_own(at, to),
                 Asked::Failed(reason) => self.driver.node_failed(&reason),
             }
-            if let Some(reason) = self.carry_out_orders(net.now_us) {
+            if let Some(reason) = self.meet_demands(net.now_us) {
                 self.fail(net, &reason);
             }
         }

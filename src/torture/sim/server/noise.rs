@@ -1,6 +1,6 @@
-//! Unchecked clients, whose replies nobody looks at. They send requests in pieces, or many at once. They read slowly, or not at all. They
-//! subscribe, pause and kill other clients, and change directives. A server bears all of that. Its other clients see delays and broken
-//! connections, and nothing else.
+//! Clients whose replies are not checked. They send requests in pieces or many at once, and read slowly or not at all. They subscribe,
+//! pause and kill other clients, and change directives. A server bears all of that: its other clients see delays and broken connections,
+//! and nothing else.
 
 use crate::base::ids::SessionId;
 use crate::client::Command;

@@ -46,7 +46,7 @@ impl Server {
     }
 
     /// Carries out what the driver asks for. Returns why the server must end, if it must.
-    pub(in crate::torture::sim) fn carry_out_orders(&mut self, at_us: u64) -> Option<String> {
+    pub(in crate::torture::sim) fn meet_demands(&mut self, at_us: u64) -> Option<String> {
         let at = self.present(at_us);
         carry_out(&mut self.driver, self.durable.as_mut(), at, at_us)
     }
