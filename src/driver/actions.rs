@@ -1,9 +1,13 @@
 //! What the engine asks of its driver.
 
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
 use crate::driver::{Driver, Present};
 use crate::engine::Action;
 use crate::engine::config::Effect;
+use crate::engine::session::SessionFlags;
 use crate::persist::natives::clock::BootClock;
+use crate::resp::reply::{Sink, WireReply};
 
 impl Driver {
     /// Carries out what the engine has asked for, and hands the changes on behind it. Returns the first action that only the
@@ -19,6 +23,14 @@ impl Driver {
         self.submit(at, false, boot);
         self.engine.finish_actions(at.now);
         None
+    }
+
+    /// Tells a session that has asked for the end of the server that it goes on.
+    pub(super) fn refuse_to_end(&mut self, id: SessionId) {
+        let session = &mut self.engine.sessions_mut()[id];
+        session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);
+        WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
+        self.engine.mark_pending_write(id);
     }
 
     /// Carries out an action, if that needs nothing but the driver. Returns it otherwise.

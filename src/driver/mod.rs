@@ -11,6 +11,7 @@
 //! `torture` (a network, disks and clocks of its own). They are to translate, and to decide nothing: then what a simulated hour
 //! proves is proved of what runs. How files are loaded is the server's still.
 //!
+//! - [`round`]: the order of it all, and what an adapter has to be;
 //! - [`connections`]: what connections do with bytes, and who has a turn;
 //! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`group_commit`], [`backpressure`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
@@ -33,6 +34,7 @@ pub mod received;
 pub mod replay;
 #[cfg(feature = "quorum")]
 pub mod replicated;
+pub mod round;
 pub mod saving;
 pub mod switch;
 
@@ -49,6 +51,10 @@ use crate::driver::saving::Saving;
 use crate::engine::Engine;
 use crate::persist::append::log_writer::Order;
 use crate::persist::live_copy::Both;
+
+/// When much is due at once, a batch of requests helps the timer at most this often, in microseconds, because each batch waits
+/// for that help.
+const ADVANCE_EVERY_US: u64 = 1000;
 
 /// The present, as an adapter reads its clocks.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +115,8 @@ pub struct Driver {
     files_begun: u64,
     limits: Limits,
     demands: Demands,
+    /// From when on a batch of requests may help the timer again, in monotonic microseconds.
+    help_from_us: u64,
     /// A fault that a test has planted.
     #[cfg(any(test, feature = "torture"))]
     flaw: Flaw,
@@ -130,6 +138,7 @@ impl Driver {
             files_begun: 0,
             limits: Limits::default(),
             demands: Demands::default(),
+            help_from_us: 0,
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
         }
@@ -252,6 +261,17 @@ impl Driver {
         }
     }
 
+    /// Whether there is any work besides requests: a log, a copy, or something that waits for one.
+    pub fn has_background_work(&self) -> bool {
+        !self.is_memory_only() || self.copies() || self.engine.persistence().figures.is_some()
+    }
+
+    /// Whether something is due in the engine, and a batch of requests is to help with it.
+    #[inline]
+    pub fn helps_timer(&self, now: Now) -> bool {
+        now.mono_us() >= self.help_from_us && self.engine.next_deadline().is_some_and(|at| now.reached(at))
+    }
+
     /// Lets time pass in the engine, a slice of what is due. What that writes to sessions is held back as far as it must be. Returns
     /// whether more is due.
     pub fn advance(&mut self, at: Present) -> bool {
@@ -260,6 +280,7 @@ impl Driver {
             // A wait may time out: its reply has the followers of this moment.
             self.look_at_followers(at);
         }
+        self.help_from_us = at.now.mono_us() + ADVANCE_EVERY_US;
         let more = self.engine.advance(at.now);
         // Not with the batch of requests that may follow: its sessions have not asked for this.
         self.finish_batch(at.now, None);

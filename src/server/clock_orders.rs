@@ -1,10 +1,8 @@
 //! Orders of tests over the wire: `CLOCK` moves the clock, and its reply follows once everything that falls due has been done.
 
-use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
 use crate::engine::replication::members::MemberChange;
-use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
 
@@ -63,42 +61,6 @@ impl Shell {
             _ => reply.ok(),
         }
         self.driver.expect_idle(now);
-    }
-
-    /// Ends the server, after a snapshot if `save` says so, or if there are save points. If that fails, or the append-only file is
-    /// being switched on, the server goes on, unless `force`, and the session that asked for the end gets an error.
-    pub(super) fn shut_down(&mut self, session: Option<SessionId>, save: Option<bool>, force: bool) {
-        // While files are loaded, what there is would replace what they have.
-        let saves = save.unwrap_or(!self.driver.engine.config().save.is_empty()) && !self.driver.engine.is_loading();
-        if self.driver.switches_log_on() && !force {
-            tracing::warn!("Writing initial AOF, can't exit.");
-        } else {
-            if self.driver.switches_log_on() {
-                tracing::warn!("Writing initial AOF. Exit anyway.");
-            }
-            if !saves || self.save_now() || force {
-                self.ending = force || !self.hands_over_and_ends();
-                return;
-            }
-            tracing::warn!("Error trying to save the DB, can't exit.");
-        }
-        // Redis says this as well.
-        tracing::warn!("Errors trying to shut down the server. Check the logs for more information.");
-        if let Some(id) = session {
-            let session = &mut self.driver.engine.sessions_mut()[id];
-            session.flags.remove(SessionFlags::CLOSE_AFTER_REPLY);
-            WireReply::new(&mut session.out, session.protocol).error(Error::SHUTDOWN_FAILED.text());
-            self.driver.engine.mark_pending_write(id);
-        }
-    }
-
-    /// Whether the leadership must be handed over before the server ends. If so, that has begun, and it ends afterwards.
-    #[cold]
-    fn hands_over_and_ends(&mut self) -> bool {
-        #[cfg(feature = "quorum")]
-        return self.drive(|driver, at| driver.hand_over_and_end(at));
-        #[cfg(not(feature = "quorum"))]
-        false
     }
 
     /// Has the members changed.

@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::commands;
+use crate::driver::round::Adapter;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::users::Users;

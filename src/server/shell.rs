@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::driver::connections::execute::BatchStart;
-use crate::driver::connections::turn::Turn;
-use crate::driver::{Demands, Driver, Present};
+use crate::driver::round::Adapter;
+use crate::driver::{Demands, Driver};
 use crate::engine::config::{Config, Effect};
+use crate::engine::observe::turns::Task;
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
 use crate::engine::{Action, Engine};
+use crate::persist::append::manifest::Manifest;
+use crate::persist::natives::clock::BootClock;
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
@@ -33,10 +35,6 @@ use crate::server::turn_meter::TurnMeter;
 
 /// Size of the shared read buffer: the maximum number of bytes read at once.
 pub const READ_BUFFER: usize = 64 << 10;
-/// When much is due at once, a batch of requests helps the timer at most this often, in microseconds, because each batch waits
-/// for that help.
-const ADVANCE_EVERY_US: u64 = 1000;
-
 /// When memory is given back to the system.
 #[derive(Default)]
 struct Memory {
@@ -70,8 +68,6 @@ pub struct Shell {
     /// Why the server ends, if it cannot go on.
     pub(super) failed: Option<String>,
     memory: Memory,
-    /// From when on a batch of requests may help the timer again.
-    help_from_us: u64,
 }
 
 impl Shell {
@@ -91,7 +87,6 @@ impl Shell {
             control: None,
             failed: None,
             memory: Memory::default(),
-            help_from_us: 0,
         })
     }
 
@@ -123,60 +118,150 @@ impl Shell {
         self.finish_batch(now, None);
     }
 
-    /// Reads the clocks for a batch of requests. Settles what is due by then first.
-    #[inline]
-    fn begin(&mut self) -> BatchStart {
-        let (mut now, mut ns) = self.clock.now_and_stopwatch();
-        if !self.clock.is_frozen() {
-            self.note_execution(ns);
+    /// Returns free memory to the system, if it is time for that.
+    #[cold]
+    fn return_memory(&mut self, now: Now, in_use: i64) {
+        let library = || environment::private().saturating_sub((blocks::account(false).0 * blocks::SPAN) as u64) as i64;
+        let private = library();
+        let mut now_used = Use { now_ms: now.mono_ms(), in_use, private };
+        if self.memory.returns.allowed(now_used) {
+            let began_ns = self.clock.stopwatch_ns();
+            allocator::return_free();
+            let took_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
+            now_used.private = library();
+            self.memory.returns.done(now_used, private, took_ns);
+            self.driver.engine.note_pause("return-memory", now, took_ns);
         }
-        if self.may_be_due(now)
-            && now.mono_us() >= self.help_from_us
-            && self.driver.engine.next_deadline().is_some_and(|at| now.reached(at))
-        {
-            self.advance_engine(now);
-            ns = self.clock.stopwatch_ns();
-            if self.driver.engine.has_actions() {
-                // Requests that a pause held back have run: what they ask for, such as syncing before replies, comes before this batch.
-                self.perform_asked();
-                (now, ns) = self.clock.now_and_stopwatch();
+    }
+
+    /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
+    /// `in_use` is [`allocator::library_balance`].
+    #[inline(always)]
+    fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
+        let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
+        let memory_ms = or_never(in_use.and_then(|in_use| self.memory.returns.next_ms(in_use)));
+        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.background.due_ms);
+        let next_ms = next_ms.min(or_never(self.driver.sweep_ms())).min(or_never(self.memory.spans.due_ms())).min(memory_ms);
+        (next_ms != u64::MAX).then_some(next_ms)
+    }
+
+    /// Forgets what it has noted by the clock, which was set to another time: all that is due is looked at soon.
+    #[cfg(feature = "quorum")]
+    pub(super) fn forget_marks(&mut self) {
+        self.memory = Memory::default();
+        self.timer.reset();
+    }
+
+    /// Moves the clock forward. Everything that falls due on the way happens at its own time and in order, before this returns.
+    pub fn move_clock(&mut self, us: u64) {
+        // Deadlines beyond the end of the clock are never reached.
+        let us = self.clock.reachable_us(us);
+        let target_us = self.clock.now().mono_us().saturating_add(us);
+        while let Some(next_ms) = self.next_wake(allocator::library_balance()).filter(|ms| ms.saturating_mul(1000) <= target_us) {
+            let now_us = self.clock.now().mono_us();
+            self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
+            while self.advance() {}
+        }
+        let now_us = self.clock.now().mono_us();
+        self.clock.advance_us(target_us.saturating_sub(now_us));
+        while self.advance() {}
+    }
+}
+
+impl Adapter for Shell {
+    type Boot = ();
+
+    #[inline]
+    fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
+
+    #[inline]
+    fn now_and_stopwatch(&mut self) -> (Now, u64) {
+        self.clock.now_and_stopwatch()
+    }
+
+    #[inline]
+    fn stopwatch(&self) -> Option<fn() -> u64> {
+        self.clock.stopwatch()
+    }
+
+    #[inline]
+    fn is_frozen(&self) -> bool {
+        self.clock.is_frozen()
+    }
+
+    fn monotonic_ns(&self) -> fn() -> u64 {
+        monotonic_ns
+    }
+
+    fn boot(&self) {}
+
+    fn read_boot((): ()) -> BootClock {
+        boottime::now()
+    }
+
+    #[cold]
+    fn meet(&mut self, demands: Demands) {
+        let Demands { copy, file, opens_file, ends, failed } = demands;
+        copy.into_iter().for_each(|order| self.order_copy(order));
+        if let Some(log_thread) = &self.background.log_thread {
+            file.into_iter().for_each(|order| log_thread.send(order));
+        }
+        self.ending |= ends;
+        self.failed = self.failed.take().or(failed);
+        if opens_file {
+            self.open_file();
+        }
+    }
+
+    #[cold]
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Sleep(us) if self.clock.is_frozen() => {
+                self.clock.advance_us(us);
+                while self.advance() {}
             }
+            // The executor does nothing at all meanwhile: that is the purpose of `DEBUG SLEEP`.
+            Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
+            Action::Clock(id, order) => self.order_clock(id, order),
+            Action::Restart { last, lose } => self.restart(Some(last), lose),
+            Action::Reload(id, from) => self.order_reload(id, from),
+            Action::ChangeMembers(id, change) => self.change_members(id, change),
+            Action::ReturnMemory => allocator::return_free(),
+            #[cfg(feature = "cli")]
+            Action::Reconfigured(Effect::LogLevel) => log::set_level(self.driver.engine.config().loglevel),
+            Action::Reconfigured(Effect::Descriptors) => _ = descriptors::raise(self.driver.engine.config().maxclients),
+            // The driver does these, and without a log there is no level.
+            Action::Save { .. }
+            | Action::RewriteLog
+            | Action::HandOver { .. }
+            | Action::LookAtFollowers
+            | Action::Shutdown { .. }
+            | Action::Reconfigured(_) => {}
         }
-        BatchStart { now, ns, stopwatch: self.clock.stopwatch() }
     }
 
-    /// Has a batch of a session's requests executed, and does what follows from it.
+    fn make_base(&mut self, number: u64, files: Manifest) {
+        self.spawn_rewrite(number, files);
+    }
+
+    fn let_go_of_file(&mut self) {
+        // The folder is free again only without it.
+        self.background.log_thread.take().into_iter().for_each(|mut file| file.join());
+    }
+
+    fn save_now(&mut self) -> bool {
+        self.write_snapshot()
+    }
+
+    fn end(&mut self) {
+        self.ending = true;
+    }
+
+    /// Updates the directory, looks at memory and arms the timer.
     #[inline]
-    pub(super) fn execute<T>(&mut self, id: SessionId, batch: impl FnOnce(&mut Driver, BatchStart) -> T) -> T {
-        let at = self.begin();
-        let result = batch(&mut self.driver, at);
-        let now = self.perform_actions(at.now);
-        self.finish_batch(now, Some(id));
-        result
-    }
-
-    /// Takes what a connection has received.
-    #[inline]
-    pub(super) fn receive(&mut self, id: SessionId, input: &[u8], turn: &mut Turn) {
-        self.execute(id, |driver, at| driver.receive(at, id, input, turn));
-    }
-
-    /// Has requests executed that a connection received before.
-    pub(super) fn execute_kept(&mut self, id: SessionId, turn: &mut Turn) {
-        self.execute(id, |driver, at| driver.execute_kept(at, id, turn));
-    }
-
-    /// Whether anything may be due. Nothing is due before the instant that the timer was armed for after the engine's last use.
-    /// While the clock is frozen, the timer is not armed for deadlines.
-    #[inline]
-    fn may_be_due(&self, now: Now) -> bool {
-        self.clock.is_frozen() || self.timer.armed_ms().is_none_or(|at| now.reached(at))
-    }
-
-    /// Ends a batch of the session `id`, or something else that has used the engine: updates the directory and arms the timer.
-    #[inline]
-    pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
-        self.driver.finish_batch(now, id);
+    fn batch_finished(&mut self, now: Now, id: Option<SessionId>) {
         if let Some(id) = id {
             self.memory.returns.note_request(now.mono_ms());
             if let Some(traffic) = self.driver.traffic_to_report(now, id) {
@@ -203,169 +288,50 @@ impl Shell {
         }
     }
 
-    /// Returns free memory to the system, if it is time for that.
-    #[cold]
-    fn return_memory(&mut self, now: Now, in_use: i64) {
-        let library = || environment::private().saturating_sub((blocks::account(false).0 * blocks::SPAN) as u64) as i64;
-        let private = library();
-        let mut now_used = Use { now_ms: now.mono_ms(), in_use, private };
-        if self.memory.returns.allowed(now_used) {
-            let began_ns = self.clock.stopwatch_ns();
-            allocator::return_free();
-            let took_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
-            now_used.private = library();
-            self.memory.returns.done(now_used, private, took_ns);
-            self.driver.engine.note_pause("return-memory", now, took_ns);
+    fn driver_acted(&mut self) {
+        self.update_background();
+    }
+
+    #[inline]
+    fn execution_begins(&mut self, ns: u64) {
+        if !self.clock.is_frozen() {
+            self.note_execution(ns);
         }
     }
 
-    /// Lets the driver act on the present, and carries out what it asks for.
-    #[cold]
-    pub(super) fn drive<T>(&mut self, act: impl FnOnce(&mut Driver, Present) -> T) -> T {
-        let at = self.present();
-        let result = act(&mut self.driver, at);
-        self.meet_demands();
-        self.update_background();
+    fn engine_advanced(&mut self) {
+        allocator::consolidate();
+    }
+
+    fn reset_timer(&mut self) {
+        self.timer.reset();
+    }
+
+    fn give_back(&mut self, now: Now) -> bool {
+        self.memory.spans.give_back(now.mono_ms())
+    }
+
+    fn as_task<T>(&mut self, task: Task, act: impl FnOnce(&mut Shell) -> T) -> T {
+        self.close_turn();
+        let result = act(self);
+        self.end_turn(task);
         result
     }
 
-    /// The present, as the driver needs it.
-    pub(super) fn present(&mut self) -> Present {
-        let (now, ns) = self.clock.now_and_stopwatch();
-        let frozen = self.clock.is_frozen();
-        Present { now, ns: if frozen { monotonic_ns() } else { ns }, frozen }
-    }
-
-    #[cold]
-    fn meet_demands(&mut self) {
-        let Demands { copy, file, opens_file, ends, failed } = self.driver.take_demands();
-        copy.into_iter().for_each(|order| self.order_copy(order));
-        if let Some(log_thread) = &self.background.log_thread {
-            file.into_iter().for_each(|order| log_thread.send(order));
-        }
-        self.ending |= ends;
-        self.failed = self.failed.take().or(failed);
-        if opens_file {
-            self.open_file();
-        }
-    }
-
-    /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
-    /// `in_use` is [`allocator::library_balance`].
-    #[inline(always)]
-    fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
-        let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
-        let memory_ms = or_never(in_use.and_then(|in_use| self.memory.returns.next_ms(in_use)));
-        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.background.due_ms);
-        let next_ms = next_ms.min(or_never(self.driver.sweep_ms())).min(or_never(self.memory.spans.due_ms())).min(memory_ms);
-        (next_ms != u64::MAX).then_some(next_ms)
-    }
-
-    /// Carries out the actions that the engine asked of its driver. Returns the instant after them.
+    /// Nothing is due before the instant that the timer was armed for after the engine's last use. While the clock is frozen, the
+    /// timer is not armed for deadlines.
     #[inline]
-    pub fn perform_actions(&mut self, now: Now) -> Now {
-        if self.driver.engine.has_actions() { self.perform_asked() } else { now }
+    fn may_be_due(&self, now: Now) -> bool {
+        self.clock.is_frozen() || self.timer.armed_ms().is_none_or(|at| now.reached(at))
     }
 
-    #[cold]
-    fn perform_asked(&mut self) -> Now {
-        while let Some(action) = self.drive(|driver, at| driver.next_action(at, boottime::now)) {
-            match action {
-                Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
-                Action::Sleep(us) if self.clock.is_frozen() => {
-                    self.clock.advance_us(us);
-                    while self.advance() {}
-                }
-                // The executor does nothing at all meanwhile: that is the purpose of `DEBUG SLEEP`.
-                Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
-                Action::Clock(id, order) => self.order_clock(id, order),
-                Action::Restart { last, lose } => self.restart(Some(last), lose),
-                Action::Reload(id, from) => self.order_reload(id, from),
-                Action::ChangeMembers(id, change) => self.change_members(id, change),
-                Action::ReturnMemory => allocator::return_free(),
-                #[cfg(feature = "cli")]
-                Action::Reconfigured(Effect::LogLevel) => log::set_level(self.driver.engine.config().loglevel),
-                Action::Reconfigured(Effect::Descriptors) => _ = descriptors::raise(self.driver.engine.config().maxclients),
-                // The driver does these, and without a log there is no level.
-                Action::Save { .. }
-                | Action::RewriteLog
-                | Action::HandOver { .. }
-                | Action::LookAtFollowers
-                | Action::Reconfigured(_) => {}
-            }
-        }
-        self.clock.now()
+    #[inline]
+    fn has_background_work(&mut self) -> bool {
+        self.background.active
     }
 
-    /// Forgets what it has noted by the clock, which was set to another time: all that is due is looked at soon.
-    #[cfg(feature = "quorum")]
-    pub(super) fn forget_marks(&mut self) {
-        self.help_from_us = 0;
-        self.memory = Memory::default();
-        self.timer.reset();
-    }
-
-    /// Advances the engine, the sweep and the heap to the present time, and performs what requests have asked for that a pause held back
-    /// until now. Returns whether to call this again soon.
-    pub fn tick(&mut self) -> bool {
-        let more = self.advance();
-        if self.driver.engine.has_actions() {
-            self.after_closure();
-        }
-        more
-    }
-
-    fn advance(&mut self) -> bool {
-        let now = self.clock.now();
-        let more = self.advance_engine(now);
-        self.driver.sweep_when_due(now);
-        if self.background.due_ms <= now.mono_ms() {
-            self.tick_background();
-        }
-        let more = self.memory.spans.give_back(now.mono_ms()) || more;
-        self.finish_batch(now, None);
-        more
-    }
-
-    fn advance_engine(&mut self, now: Now) -> bool {
-        self.help_from_us = now.mono_us() + ADVANCE_EVERY_US;
-        let began_ns = self.clock.stopwatch_ns();
-        let more = self.driver.advance(Present { now, ns: began_ns, frozen: self.clock.is_frozen() });
-        if self.background.active {
-            self.meet_demands();
-            self.update_background();
-        }
-        let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
-        self.driver.engine.stats_mut().expiring_ns += spent_ns;
-        self.driver.engine.note_pause("expire-cycle", now, spent_ns);
-        allocator::consolidate();
-        more
-    }
-
-    /// Moves the clock forward. Everything that falls due on the way happens at its own time and in order, before this returns.
-    pub fn move_clock(&mut self, us: u64) {
-        // Deadlines beyond the end of the clock are never reached.
-        let us = self.clock.reachable_us(us);
-        let target_us = self.clock.now().mono_us().saturating_add(us);
-        while let Some(next_ms) = self.next_wake(allocator::library_balance()).filter(|ms| ms.saturating_mul(1000) <= target_us) {
-            let now_us = self.clock.now().mono_us();
-            self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
-            while self.advance() {}
-        }
-        let now_us = self.clock.now().mono_us();
-        self.clock.advance_us(target_us.saturating_sub(now_us));
-        while self.advance() {}
-    }
-
-    /// Does what is due after something other than a request has used the engine.
-    pub fn after_closure(&mut self) {
-        let now = self.clock.now();
-        let now = self.perform_actions(now);
-        if self.background.active {
-            // What the driver decided is handed on before anything else is written.
-            self.hand_on(false);
-        }
-        self.timer.reset();
-        self.finish_batch(now, None);
+    #[inline]
+    fn due_ms(&mut self) -> u64 {
+        self.background.due_ms
     }
 }

@@ -114,6 +114,8 @@ pub(super) struct Connections {
     slots: Slots,
     /// Sessions whose connections get a turn, in FIFO order.
     run_queue: VecDeque<SessionId>,
+    /// Sessions whose connections go on after all others that are ready.
+    later: Vec<SessionId>,
     /// Parser lent to the session whose input is executed, to reuse its allocation; `None` while a session has it, and until there
     /// is one.
     parser: Option<Box<RequestParser>>,
@@ -138,6 +140,7 @@ impl Connections {
         Connections {
             slots: Slots::default(),
             run_queue: VecDeque::new(),
+            later: Vec::new(),
             parser: None,
             window: Window::default(),
             out_buffer: Vec::new(),

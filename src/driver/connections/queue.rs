@@ -43,6 +43,26 @@ impl Driver {
         self.connections.wake(id);
     }
 
+    /// Queues the session's connection for a turn after all others that are ready, including those of the next round.
+    #[inline]
+    pub fn wake_later(&mut self, id: SessionId) {
+        self.connections.later.push(id);
+    }
+
+    /// Queues the connections that go on after all others, when those others are queued.
+    #[inline]
+    pub fn wake_late(&mut self) {
+        let mut later = std::mem::take(&mut self.connections.later);
+        later.drain(..).for_each(|id| self.wake(id));
+        self.connections.later = later;
+    }
+
+    /// Whether a connection waits for a turn.
+    #[inline]
+    pub fn has_connections_to_run(&self) -> bool {
+        !self.connections.run_queue.is_empty() || !self.connections.later.is_empty()
+    }
+
     /// Takes the next session from the run queue.
     #[inline]
     pub fn next_connection(&mut self) -> Option<SessionId> {
@@ -123,7 +143,8 @@ impl Driver {
 
     /// Forgets what was noted by the clock, which was set to another time: all that is due is looked at soon.
     #[cfg(feature = "quorum")]
-    pub(in crate::driver) fn forget_times_of_connections(&mut self, now: Now) {
+    pub(in crate::driver) fn forget_times(&mut self, now: Now) {
+        self.help_from_us = 0;
         for slot in self.connections.slots.iter_mut() {
             (slot.soft_since_ms, slot.traffic_ms) = (None, 0);
         }

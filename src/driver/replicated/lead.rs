@@ -157,7 +157,7 @@ impl Driver {
         // is due only in days.
         self.engine.move_marks(now, now.mono_us() as i64 - at.now.mono_us() as i64);
         let at = Present { now, ..at };
-        self.forget_times_of_connections(now);
+        self.forget_times(now);
         self.engine.end_loading(*engine);
         #[cfg(any(test, feature = "torture"))]
         if self.has_flaw(Flaw::TokenFromClock)

@@ -131,6 +131,12 @@ impl Engine {
         }
     }
 
+    /// Records how long the engine took for time that has passed.
+    pub(crate) fn note_expiry(&mut self, now: Now, ns: u64) {
+        self.stats_mut().expiring_ns += ns;
+        self.note_pause("expire-cycle", now, ns);
+    }
+
     /// Called after a client's request was executed, with the size of its reply in bytes and the session's flags afterwards:
     /// measures its time now or together with others.
     #[inline(always)]

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::received::Received;
+use crate::driver::round::Adapter;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::natives::clock::Moment;

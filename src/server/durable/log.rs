@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::file::Reported;
-use crate::engine::observe::turns::Task;
+use crate::driver::round::Adapter;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::Manifest;
@@ -25,39 +24,10 @@ pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'sta
 }
 
 impl Shell {
-    /// Does what is to be done between the turns of connections: copies some keys, and hands the changes of this turn
-    /// of the event loop to the log's thread or to the nodes. Returns whether to call this again soon.
-    #[cold]
-    pub(in crate::server) fn run_background(&mut self) -> bool {
-        let mut copies = false;
-        if self.driver.copies() {
-            self.close_turn();
-            copies = self.drive(|driver, at| driver.copy_some(at, boottime::now()));
-            self.end_turn(Task::Copy);
-        }
-        #[cfg(feature = "quorum")]
-        let applies = self.go_on_applying();
-        #[cfg(not(feature = "quorum"))]
-        let applies = false;
-        self.hand_on(false);
-        applies || copies || self.next_load().is_some_and(|wait| wait.is_zero())
-    }
-
-    /// Does background work that is due.
-    #[cold]
-    pub(in crate::server) fn tick_background(&mut self) {
-        self.drive(|driver, at| driver.housekeep(at));
-        // A test that moves the clock gets here without a turn of the event loop, which would hand the changes over.
-        self.hand_on(false);
-    }
-
     /// Must be called after a change of what is done in the background, or of when it is due.
     #[cold]
     pub(in crate::server) fn update_background(&mut self) {
-        self.background.active = !self.driver.is_memory_only()
-            || self.driver.copies()
-            || self.background.loading.is_some()
-            || self.driver.engine.persistence().figures.is_some();
+        self.background.active = self.driver.has_background_work() || self.background.loading.is_some();
         let due_ms = self.driver.due_ms();
         if due_ms < self.background.due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
             let clock = &self.clock;
@@ -66,23 +36,8 @@ impl Shell {
         self.background.due_ms = due_ms;
     }
 
-    /// Hands the pending changes on, if it is time for that or `at_once`.
-    #[cold]
-    pub(in crate::server) fn hand_on(&mut self, at_once: bool) {
-        self.drive(|driver, at| driver.submit(at, at_once, boottime::now));
-    }
-
-    /// Takes a report of the log's thread.
-    pub(in crate::server) fn take_report(&mut self, report: Report) {
-        match self.drive(|driver, at| driver.take_report(at, report)) {
-            None => {}
-            Some(Reported::MakeBase(number, files)) => self.make_base(number, files),
-            Some(Reported::Closed) => self.log_closed(),
-        }
-    }
-
     /// Makes a base of these files but the last, beside the executor.
-    fn make_base(&mut self, number: u64, manifest: Manifest) {
+    pub(in crate::server) fn spawn_rewrite(&mut self, number: u64, manifest: Manifest) {
         let moment = Moment { boot: boottime::now(), now: self.clock.now() };
         let config = self.driver.engine.config().clone();
         let (Some(control), Some(file)) = (self.control.clone(), &self.background.log_thread) else { return };
@@ -107,8 +62,7 @@ impl Shell {
 
     /// Ends the log: what was recorded is written and synced, or handed to the nodes.
     pub(in crate::server) fn close_log(&mut self) {
-        self.drive(|driver, _| driver.abandon_files());
-        self.hand_on(true);
+        self.hand_on_all();
         let Some(file) = &mut self.background.log_thread else { return };
         file.send(Order::Close);
         file.join();

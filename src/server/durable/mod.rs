@@ -145,7 +145,7 @@ impl LogThread {
     }
 
     /// Waits until its thread has ended.
-    fn join(&mut self) {
+    pub(super) fn join(&mut self) {
         // It has reported why, if it has failed.
         self.thread.take().into_iter().for_each(|thread| _ = thread.join());
     }

@@ -16,6 +16,7 @@ use crate::base::ids::SessionId;
 use crate::driver::file::Phase;
 use crate::driver::pace::Pace;
 use crate::driver::replay::{Purpose, Replay};
+use crate::driver::round::Adapter;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;

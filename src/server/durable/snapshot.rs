@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::driver::copy::CopyProgress;
+use crate::driver::round::Adapter;
 use crate::engine::Engine;
 use crate::files::{Temporary, remove_remnants, sync_folder_of};
 use crate::persist::natives::clock::Moment;
@@ -61,7 +62,7 @@ impl Shell {
     }
 
     /// Writes a snapshot before this returns. Returns false if it failed.
-    pub(in crate::server) fn save_now(&mut self) -> bool {
+    pub(in crate::server) fn write_snapshot(&mut self) -> bool {
         self.drive(|driver, _| driver.abandon_snapshot());
         // No other snapshot has this number.
         let temporary = self.temporary(0);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::driver::file::Beginning;
 use crate::driver::replay::Purpose;
+use crate::driver::round::Adapter;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;

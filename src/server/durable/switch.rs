@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 
 use crate::driver::copy::CopyProgress;
 use crate::driver::file::Beginning;
+use crate::driver::round::Adapter;
 use crate::engine::Engine;
 use crate::files::remove_remnants;
 use crate::persist::append::files::{Files, Head};
@@ -126,13 +127,6 @@ impl Shell {
             }
         }
         self.after_closure();
-    }
-
-    /// Lets go of a log that was switched off, and has reported its end.
-    pub(super) fn log_closed(&mut self) {
-        // The folder is free again only without it.
-        self.background.log_thread.take().into_iter().for_each(|mut file| file.join());
-        self.drive(|driver, at| driver.file_closed(at));
     }
 }
 

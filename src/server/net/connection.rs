@@ -4,7 +4,6 @@
 //!   readable ─▶ recv into the shared buffer ─▶ parse, execute, parse, execute … ─▶ one send of all replies
 //! ```
 
-use std::convert::Infallible;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -15,7 +14,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockRef;
 
 use crate::base::ids::SessionId;
-use crate::driver::connections::turn::{Next, Step, Turn};
+use crate::driver::connections::turn::{Next, Turn};
+use crate::driver::round::{Adapter, Line};
 use crate::engine::session::SessionFlags;
 use crate::server::net::poller::Readiness;
 use crate::server::net::tls;
@@ -125,62 +125,24 @@ impl Connection {
         self.read_on |= readiness.read_on;
     }
 
-    /// Runs until the connection must wait, or until others are to have their turn.
+    /// Closes the connection and ends its session.
+    pub fn close(self, shell: &mut Shell) {
+        if let Stream::Tls(stream) = &self.stream {
+            tls::say_goodbye(stream);
+        }
+        if shell.driver.engine.sessions()[self.id].flags.contains(SessionFlags::RESET_SOCKET) {
+            self.stream.reset_when_closed();
+        }
+        shell.disconnect(self.id);
+    }
+}
+
+impl Line<Shell> for Connection {
     #[inline]
-    pub fn turn(&mut self, shell: &mut Shell) -> Next {
-        let mut turn = Turn::begin();
-        let Err(next) = self.go_on(shell, &mut turn);
-        if turn.leaves_work() {
-            let now = shell.clock.now();
-            shell.finish_batch(now, None);
-        }
-        next
+    fn id(&self) -> SessionId {
+        self.id
     }
 
-    fn go_on(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<Infallible, Next> {
-        loop {
-            match shell.driver.step(self.id, turn) {
-                Step::Write => self.write(shell, turn)?,
-                Step::Flush => self.flush()?,
-                Step::Execute => shell.execute_kept(self.id, turn),
-                Step::Receive => self.receive(shell, turn)?,
-                Step::End(next) => return Err(next),
-            }
-        }
-    }
-
-    /// Receives once and has the requests executed.
-    #[inline]
-    fn receive(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<(), Next> {
-        if let Some(bytes) = shell.busy.take(self.id) {
-            shell.receive(self.id, &bytes, turn);
-            return Ok(());
-        }
-        fail_if!(!self.readable, Next::Wait);
-        let mut buffer = std::mem::take(&mut shell.read_buffer);
-        let received = self.stream.read(&mut buffer);
-        if let Ok(count @ 1..) = received {
-            // epoll reports later input with a new event, but it has already reported the end of the input (`read_on`).
-            self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
-            shell.driver.count_read(self.id, count);
-            shell.receive(self.id, &buffer[..count], turn);
-        }
-        shell.read_buffer = buffer;
-        match received {
-            Ok(0) => {
-                self.readable = false;
-                Err(shell.driver.end_input(self.id))
-            }
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(Errno::AGAIN) => {
-                (self.readable, self.read_on) = (false, false);
-                Err(Next::Wait)
-            }
-            Err(_) => Err(Next::Close),
-        }
-    }
-
-    /// Writes some output.
     #[inline]
     fn write(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<(), Next> {
         fail_if!(!self.writable, Next::Wait);
@@ -213,15 +175,34 @@ impl Connection {
         }
     }
 
-    /// Closes the connection and ends its session.
-    pub fn close(self, shell: &mut Shell) {
-        if let Stream::Tls(stream) = &self.stream {
-            tls::say_goodbye(stream);
+    #[inline]
+    fn receive(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<(), Next> {
+        if let Some(bytes) = shell.busy.take(self.id) {
+            shell.receive(self.id, &bytes, turn);
+            return Ok(());
         }
-        if shell.driver.engine.sessions()[self.id].flags.contains(SessionFlags::RESET_SOCKET) {
-            self.stream.reset_when_closed();
+        fail_if!(!self.readable, Next::Wait);
+        let mut buffer = std::mem::take(&mut shell.read_buffer);
+        let received = self.stream.read(&mut buffer);
+        if let Ok(count @ 1..) = received {
+            // epoll reports later input with a new event, but it has already reported the end of the input (`read_on`).
+            self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
+            shell.driver.count_read(self.id, count);
+            shell.receive(self.id, &buffer[..count], turn);
         }
-        shell.disconnect(self.id);
+        shell.read_buffer = buffer;
+        match received {
+            Ok(0) => {
+                self.readable = false;
+                Err(shell.driver.end_input(self.id))
+            }
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(Errno::AGAIN) => {
+                (self.readable, self.read_on) = (false, false);
+                Err(Next::Wait)
+            }
+            Err(_) => Err(Next::Close),
+        }
     }
 }
 

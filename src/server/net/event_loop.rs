@@ -19,8 +19,8 @@ use rustix::event::Timespec;
 
 use crate::base::ids::SessionId;
 use crate::driver::connections::turn::Next;
+use crate::driver::round::{Adapter, Rounds, Wait, take_turn};
 use crate::engine::observe::turns::Task;
-use crate::server::clock::monotonic_ns;
 use crate::server::net::accept::Listening;
 use crate::server::net::connection::{Connection, Stream};
 use crate::server::net::control::Inbox;
@@ -31,8 +31,6 @@ use crate::server::net::poller::{NO_TIME, Poller, Source};
 use crate::server::shell::Shell;
 use crate::server::turn_meter;
 
-/// Number of connection turns before the other sources are checked.
-const TURNS_MAX: usize = 64;
 /// Maximum number of TLS handshakes continued per round: with RSA, each takes up to a millisecond.
 const HANDSHAKES_MAX: usize = 4;
 /// Maximum number of closures of other threads that run per round.
@@ -44,8 +42,6 @@ pub(crate) struct EventLoop {
     poller: Poller,
     /// Connections, indexed by session number.
     connections: Vec<Option<Connection>>,
-    /// Connections that continue after all others that are ready.
-    later: Vec<SessionId>,
     listening: Rc<Listening>,
     inbox: Inbox<Shell>,
     /// Whether the timer has fired, or has left work to do.
@@ -59,23 +55,16 @@ impl EventLoop {
     pub(crate) fn new(shell: Shell, poller: Poller, listening: Rc<Listening>, inbox: Inbox<Shell>) -> io::Result<EventLoop> {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
-        let (connections, later) = (Vec::new(), Vec::new());
-        Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, has_closures: false })
+        Ok(EventLoop { shell, poller, connections: Vec::new(), listening, inbox, due: false, has_closures: false })
     }
 
     /// Runs until the server ends.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         loop {
             self.serve_others();
-            for _ in 0..TURNS_MAX {
-                let Some(id) = self.shell.driver.next_connection() else { break };
-                self.run_connection(id);
-            }
+            self.run_connections();
             if self.shell.ending {
-                // Pushes already written for other sessions are still sent.
-                for _ in 0..self.shell.driver.queued_connections() {
-                    self.shell.driver.next_connection().into_iter().for_each(|id| self.run_connection(id));
-                }
+                self.run_last_turns();
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
             if self.shell.background.active && self.shell.background.loading.is_some() {
@@ -88,10 +77,7 @@ impl EventLoop {
     /// Loads a slice of the files.
     #[cold]
     fn load_some(&mut self) -> io::Result<()> {
-        self.shell.close_turn();
-        let loaded = self.shell.load_some().map_err(io::Error::other);
-        self.shell.end_turn(Task::Load);
-        loaded
+        self.shell.as_task(Task::Load, |shell| shell.load_some().map_err(io::Error::other))
     }
 
     /// Ends the log, sends what waited for that, and closes all connections.
@@ -101,30 +87,10 @@ impl EventLoop {
         while self.has_closures {
             self.run_closures();
         }
-        for _ in 0..self.shell.driver.queued_connections() {
-            self.shell.driver.next_connection().into_iter().for_each(|id| self.run_connection(id));
-        }
+        self.run_last_turns();
         for connection in self.connections.drain(..).flatten() {
             connection.close(&mut self.shell);
         }
-    }
-
-    #[inline]
-    fn run_connection(&mut self, id: SessionId) {
-        let Some(place) = self.connections.get_mut(id.index()) else { return };
-        let Some(connection) = place.as_mut().filter(|connection| connection.id == id) else { return };
-        match connection.turn(&mut self.shell) {
-            Next::Wait => {}
-            Next::Soon => self.shell.driver.wake(id),
-            Next::Later => self.later.push(id),
-            Next::Close => {
-                // The turn is counted while its session still exists.
-                self.shell.end_client_turn(id);
-                self.shell.close_turn();
-                place.take().into_iter().for_each(|connection| connection.close(&mut self.shell));
-            }
-        }
-        self.shell.end_client_turn(id);
     }
 
     /// Serves everything but connections: the timer, closures, new connections and TLS handshakes.
@@ -212,31 +178,25 @@ impl EventLoop {
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
-        let has_background_work = self.shell.background.active && self.shell.run_background();
+        let wait = self.end_round();
         let has_work = self.due
-            || has_background_work
             || self.has_closures
-            || !self.later.is_empty()
-            || self.shell.driver.queued_connections() > 0
             || self.shell.busy.has_new_connections()
-            || self.listening.handshakes().has_queued();
-        if has_work {
-            turn_meter::count_poll();
-            self.poller.wait(Some(&NO_TIME))?;
-        } else if self.shell.background.active
-            && let Some(wait) = self.shell.driver.rest(monotonic_ns())
-        {
-            let poller = &mut self.poller;
-            self.shell.while_waiting(|| poller.wait_briefly(wait))?;
-        } else {
-            let timeout = self.timeout();
-            let poller = &mut self.poller;
-            self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
+            || self.listening.handshakes().has_queued()
+            || self.shell.next_load().is_some_and(|wait| wait.is_zero());
+        let poller = &mut self.poller;
+        match wait {
+            Wait::ForEvents if !has_work => {
+                let timeout = Self::timeout(&self.shell, &self.listening);
+                self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
+            }
+            Wait::Briefly(wait) if !has_work => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
+            _ => {
+                turn_meter::count_poll();
+                poller.wait(Some(&NO_TIME))?;
+            }
         }
-        #[cfg(feature = "quorum")]
-        if self.shell.background.active {
-            self.shell.look_after_wait();
-        }
+        self.shell.woke();
         for (source, readiness) in self.poller.events() {
             match source {
                 Source::Client(id) => {
@@ -257,18 +217,16 @@ impl EventLoop {
                 Source::Handshake(number) => self.listening.handshakes().note(number),
             }
         }
-        for id in self.later.drain(..) {
-            self.shell.driver.wake(id);
-        }
+        self.shell.driver.wake_late();
         self.listening.handshakes().give_up_late();
         Ok(())
     }
 
     /// How long the loop may wait if no descriptor becomes ready; `None` for ever. The timer covers the engine's deadlines.
-    fn timeout(&self) -> Option<Timespec> {
-        let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min();
+    fn timeout(shell: &Shell, listening: &Listening) -> Option<Timespec> {
+        let next = [listening.next(), listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let load = if self.shell.background.active { self.shell.next_load() } else { None };
+        let load = if shell.background.active { shell.next_load() } else { None };
         let left = [left, load].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
@@ -284,5 +242,37 @@ impl EventLoop {
             }
             self.shell.end_turn(Task::Accept);
         }
+    }
+}
+
+impl Rounds for EventLoop {
+    type Adapter = Shell;
+
+    #[inline]
+    fn adapter(&mut self) -> &mut Shell {
+        &mut self.shell
+    }
+
+    #[inline]
+    fn turn(&mut self, id: SessionId) -> Next {
+        let connection = self.connections.get_mut(id.index()).and_then(|place| place.as_mut());
+        match connection.filter(|connection| connection.id == id) {
+            Some(connection) => take_turn(&mut self.shell, connection),
+            None => Next::Wait,
+        }
+    }
+
+    fn close_connection(&mut self, id: SessionId) {
+        // The turn is counted while its session still exists.
+        self.shell.end_client_turn(id);
+        self.shell.close_turn();
+        if let Some(connection) = self.connections.get_mut(id.index()).and_then(Option::take) {
+            connection.close(&mut self.shell);
+        }
+    }
+
+    #[inline]
+    fn turn_ended(&mut self, id: SessionId) {
+        self.shell.end_client_turn(id);
     }
 }

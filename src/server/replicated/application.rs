@@ -6,6 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::driver::round::Adapter;
 use crate::engine::config::Config;
 use crate::quorum::node::{Application, Committed, Done, Status};
 use crate::quorum::types::{Batch, NodeId, SnapshotFile};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::driver::replicated::leadership::hangs;
+use crate::driver::round::Adapter;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::report::{Disk, Known, Report};
 use crate::quorum::node::{Change, Observer};

@@ -10,28 +10,15 @@ mod start;
 pub(in crate::server) use start::check_requests;
 pub(crate) use start::{FOLDER, start};
 
-use crate::engine::observe::turns::Task;
+use crate::driver::round::Adapter;
 use crate::quorum::node::Status;
 use crate::quorum::types::SnapshotFile;
-use crate::server::clock::monotonic_ns;
 use crate::server::shell::Shell;
 
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds: a lease is late by up to this after a
 /// change of leaders, besides the time without a leader.
 const TICK_MS: u64 = 100;
 impl Shell {
-    /// Goes on with what is to be applied. Returns whether that goes on at once.
-    #[cold]
-    pub(in crate::server) fn go_on_applying(&mut self) -> bool {
-        if !self.driver.applies(monotonic_ns()) {
-            return false;
-        }
-        self.close_turn();
-        let more = self.drive(|driver, at| driver.go_on_applying(at, monotonic_ns));
-        self.end_turn(Task::Control);
-        more
-    }
-
     /// Replaces the state of a follower by a snapshot, or by the empty state.
     fn install_state(&mut self, snapshot: Option<&SnapshotFile>) -> Result<(), String> {
         let mut follower = self.driver.new_follower();
@@ -56,16 +43,5 @@ impl Shell {
             self.forget_marks();
         }
         self.drive(|_, _| ());
-    }
-
-    /// Looks at the lease before anything is read that has come while the process did not run: another node may have led
-    /// meanwhile.
-    pub(in crate::server) fn look_after_wait(&mut self) {
-        if self.driver.member().is_some_and(|member| member.leads()) {
-            let now = self.clock.now();
-            if self.background.due_ms <= now.mono_ms() {
-                self.tick_background();
-            }
-        }
     }
 }

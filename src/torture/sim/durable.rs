@@ -25,7 +25,7 @@ use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::machine::{Loading, Machine, ProcessClock, Writer, make_base};
-use crate::torture::sim::server::busy_clock;
+use crate::torture::sim::server::serving::busy_clock;
 
 /// Time between two slices of a load.
 const LOAD_EVERY_US: u64 = 200;
@@ -51,8 +51,6 @@ pub struct Durable {
     /// What is being made of files or of a copy, and when it is done.
     making: Vec<(u64, Making)>,
     care: Care,
-    /// Whether the driver copies no more keys until the receiver has caught up.
-    copy_waits: bool,
     /// Whether the operator changes it often, and new bases and copies take long or fail.
     hurries: bool,
     /// Number of the process.
@@ -78,7 +76,6 @@ impl Durable {
             copy: None,
             making: Vec::new(),
             care: Care::Exact,
-            copy_waits: false,
             hurries: false,
             process: 0,
             syncs: false,
@@ -120,17 +117,20 @@ impl Durable {
 
     /// Loads a slice of the files, if one is due, and begins the log behind the last one.
     ///
+    /// Returns whether that was the last one.
+    ///
     /// # Errors
     /// The files are refused, in words.
-    pub fn load_some(&mut self, driver: &mut Driver, at: Present, at_us: u64) -> Result<(), String> {
-        let Some((_, mut loading)) = self.loading.take_if(|(due_us, _)| *due_us <= at_us) else { return Ok(()) };
+    pub fn load_some(&mut self, driver: &mut Driver, at: Present, at_us: u64) -> Result<bool, String> {
+        let Some((_, mut loading)) = self.loading.take_if(|(due_us, _)| *due_us <= at_us) else { return Ok(false) };
         let mut pace = Pace::slice(busy_clock);
-        if loading.load_some(driver, &mut pace)? {
+        let done = loading.load_some(driver, &mut pace)?;
+        if done {
             self.writer = Some(self.machine.end_loading(at, at_us, driver, loading)?);
         } else {
             self.loading = Some((at_us + LOAD_EVERY_US + pace.owed().as_micros() as u64, loading));
         }
-        Ok(())
+        Ok(done)
     }
 
     /// When the next slice of the files is loaded; `None` if they are loaded.
@@ -151,7 +151,7 @@ impl Durable {
     /// The process ends.
     pub fn end_process(&mut self) {
         (self.loading, self.writer, self.syncs, self.resumes_us) = (None, None, false, None);
-        (self.beginning, self.copy, self.copy_waits) = (None, None, false);
+        (self.beginning, self.copy) = (None, None);
         self.making.clear();
         self.ordered.clear();
         self.care = Care::Exact;
@@ -182,7 +182,7 @@ impl Durable {
     }
 
     /// Whether something fails now: a disk is full, or a thread cannot be started.
-    fn fails(&mut self) -> bool {
+    pub fn fails(&mut self) -> bool {
         self.hurries && self.random.percent(10)
     }
 
@@ -193,7 +193,6 @@ impl Durable {
     pub fn order_copy(&mut self, at_us: u64, order: CopyOrder) -> Result<(), String> {
         match order {
             CopyOrder::Begin(of, moment, progress) => {
-                self.copy_waits = false;
                 fail_if!(self.fails(), "no thread can be started".to_owned());
                 self.copy = Some(Copy { of, moment, progress, coming: VecDeque::new(), next_us: at_us, parts: Vec::new() });
             }
@@ -222,21 +221,11 @@ impl Durable {
     fn receive_part(&mut self, at_us: u64) {
         let Some(copy) = self.copy.as_mut().filter(|copy| copy.next_us <= at_us) else { return };
         if let Some((part, moment)) = copy.coming.pop_front() {
-            self.copy_waits &= !copy.progress.received(&part);
+            // The next round goes on copying.
+            let _ = copy.progress.received(&part);
             copy.parts.push((part, moment));
             copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
         }
-    }
-
-    /// Lets the driver copy some keys.
-    pub fn copy_some(&mut self, driver: &mut Driver, at: Present, at_us: u64) {
-        let more = driver.copy_some(at, self.boot_clock(at_us));
-        self.copy_waits = driver.copies() && !more;
-    }
-
-    /// Whether the driver copies no more keys until the receiver has caught up.
-    pub fn copy_waits(&self) -> bool {
-        self.copy_waits
     }
 
     /// Begins to make a new base of these files, for the file of this number.
@@ -410,6 +399,19 @@ impl Durable {
         {
             writer.around().report(Report::Failed(error));
         }
+    }
+
+    /// Has the writer write and sync all that it was given, however long that takes, and end.
+    pub fn close(&mut self, at_us: u64) {
+        self.order(Order::Close);
+        let Some(writer) = &mut self.writer else { return };
+        writer.around().set_time(at_us);
+        if std::mem::take(&mut self.syncs) && writer.sync().is_err() {
+            return;
+        }
+        while let Ok(Step::Sync) = writer.step()
+            && writer.sync().is_ok()
+        {}
     }
 
     /// Takes what the writer has reported.

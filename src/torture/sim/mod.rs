@@ -283,9 +283,16 @@ impl Simulation<'_> {
             }
             Injection::Down { server, lost, again_after_us } => {
                 drop(net);
-                // When a process ends, its machine closes the connections. When a machine ends, nothing is sent.
-                let silent = self.random.percent(30);
-                if self.servers[server as usize].down(&self.net, lost, silent) {
+                let of = &mut self.servers[server as usize];
+                let went = if of.ends_in_order() && self.random.percent(50) {
+                    // A node that leads ends later, when another one does.
+                    of.terminate(&self.net)
+                } else {
+                    // When a process ends, its machine closes the connections. When a machine ends, nothing is sent.
+                    let silent = self.random.percent(30);
+                    of.down(&self.net, lost, silent)
+                };
+                if went {
                     self.end_node(server, false);
                     let mut net = lock(&self.net);
                     net.record(NO_CLIENT, EventKind::Down { server, lost });

@@ -1,11 +1,11 @@
-//! A server of the simulation: the real engine and its driver, fed by connections and a clock of its own. [`storing`] has how it
-//! stores, [`journal`] how it loses writes, and [`noise`] its unchecked clients.
+//! A server of the simulation: the real engine and its driver, fed by connections and a clock of its own. [`serving`] has what they run
+//! on, [`storing`] how it stores, [`journal`] how it loses writes, and [`noise`] its unchecked clients.
 
 mod journal;
 mod noise;
+pub(in crate::torture::sim) mod serving;
 mod storing;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::BytesMut;
@@ -15,8 +15,8 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
 use crate::driver::backpressure::Limits;
-use crate::driver::connections::execute::BatchStart;
-use crate::driver::connections::turn::{Next, Step, Turn};
+use crate::driver::file::Phase;
+use crate::driver::round::Adapter;
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -31,18 +31,15 @@ use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::durable::Durable;
 use crate::torture::sim::machine::ProcessClock;
-use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
+use crate::torture::sim::net::{ConnId, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
 use crate::torture::sim::server::journal::{Entry, Journal};
 use crate::torture::sim::server::noise::Noise;
+use crate::torture::sim::server::serving::Serving;
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
 pub(in crate::torture::sim) const BEGIN_US: u64 = 1_000_000_000;
-/// What a server does between two readings of [`busy_clock`], in nanoseconds.
-const READING_NS: u64 = 100_000;
-/// Interval between two slices of a copy.
-const COPY_EVERY_US: u64 = 100;
 /// Maximum length of a reply.
 const REPLY_MAX: usize = 16 << 20;
 /// Maximum number of steps of a script, in thousands.
@@ -62,42 +59,39 @@ pub(in crate::torture::sim) struct Session {
     closed: bool,
     /// Arrival times of the unanswered requests.
     arrived: VecDeque<Stamp>,
-    /// Number of bytes of the session's output that `unsent` was read from.
-    seen: u64,
-    /// Messages that were not sent yet, with their positions in the session's output.
-    unsent: VecDeque<(u64, ToClient)>,
+    /// What was written to the connection and is not a whole message yet, and how far the messages before it go in the session's output.
+    written: BytesMut,
+    told: u64,
+    /// When the session's output up to a position was written by the engine.
+    stamps: VecDeque<(u64, Stamp)>,
 }
 
 impl Session {
-    /// Reads the messages that were written to the session since it was last called. The engine has granted, or not, now, whenever
-    /// that may be told.
-    fn read_output(&mut self, engine: &Engine, decoder: &mut Decoder, net: &mut Net) {
-        let Some(session) = engine.sessions().get(self.id) else { return };
-        let from = session.sent + (self.seen - session.net_out) as usize;
-        // A client that is thrown out loses what was held back for it.
-        let mut bytes = BytesMut::from(session.out.get(from..).unwrap_or_default());
-        // The engine writes complete, valid replies.
-        loop {
-            let (at, before) = (self.seen, bytes.len());
-            let Ok(Some(value)) = decoder.decode(&mut bytes) else { break };
-            self.seen += (before - bytes.len()) as u64;
-            let message = match value {
-                Value::Push(parts) => ToClient::Push(parts),
-                value => {
-                    let answered = net.stamp();
-                    ToClient::Reply(value, self.arrived.pop_front().unwrap_or(answered), answered)
-                }
-            };
-            self.unsent.push_back((at, message));
+    /// Notes that the engine has written the session's output up to a position.
+    fn note_written(&mut self, end: u64, net: &mut Net) {
+        if end > self.stamps.back().map_or(self.told, |(end, _)| *end) {
+            self.stamps.push_back((end, net.stamp()));
         }
     }
 
-    /// Sends the messages that were written to the connection.
-    fn send(&mut self, engine: &Engine, net: &mut Net, conn: ConnId) {
-        let Some(session) = engine.sessions().get(self.id) else { return };
-        while self.unsent.front().is_some_and(|(at, _)| *at < session.net_out)
-            && let Some((_, message)) = self.unsent.pop_front()
-        {
+    /// Sends the messages that are whole with what was written to the connection.
+    fn send(&mut self, output: &[u8], decoder: &mut Decoder, net: &mut Net, conn: ConnId) {
+        self.written.extend_from_slice(output);
+        loop {
+            let before = self.written.len();
+            // The engine writes valid replies.
+            let Ok(Some(value)) = decoder.decode(&mut self.written) else { return };
+            self.told += (before - self.written.len()) as u64;
+            while self.stamps.front().is_some_and(|(end, _)| *end < self.told) {
+                self.stamps.pop_front();
+            }
+            let message = match value {
+                Value::Push(parts) => ToClient::Push(parts),
+                value => {
+                    let answered = self.stamps.front().map_or_else(|| net.stamp(), |(_, stamp)| *stamp);
+                    ToClient::Reply(value, self.arrived.pop_front().unwrap_or(answered), answered)
+                }
+            };
             net.send_back(conn, message);
         }
     }
@@ -109,6 +103,9 @@ pub struct Server {
     pub(in crate::torture::sim) seed: u64,
     pub(in crate::torture::sim) driver: Driver,
     pub(in crate::torture::sim) up: bool,
+    /// Whether it is to end, and whether it has ended so.
+    ending: bool,
+    ended: bool,
     /// Whether the machine is down too, so that connections are not even refused.
     silent: bool,
     pub(in crate::torture::sim) sessions: BTreeMap<ConnId, Session>,
@@ -157,87 +154,6 @@ fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
     engine.end_batch(at);
 }
 
-/// Lets time pass, as far as anything is due.
-fn advance(driver: &mut Driver, at: Present) {
-    while driver.engine.has_work(at.now) {
-        driver.advance(at);
-    }
-}
-
-/// A clock that goes on while a server loads or applies. The time of the simulation stands still meanwhile.
-pub(in crate::torture::sim) fn busy_clock() -> u64 {
-    thread_local!(static CLOCK: Cell<u64> = const { Cell::new(0) });
-    CLOCK.replace(CLOCK.get() + READING_NS)
-}
-
-/// Carries out what the engine asks of its driver.
-fn act(driver: &mut Driver, at: Present, boot: BootClock) {
-    if !driver.engine.has_actions() {
-        return;
-    }
-    // The simulation has no use for actions that the driver leaves to it.
-    while driver.next_action(at, || boot).is_some() {}
-}
-
-/// A socket, as a connection's turn uses it.
-trait Line {
-    /// Takes output, as much as there is room for. Returns the number of bytes.
-    fn take(&mut self, output: &[u8]) -> usize;
-
-    /// Returns what has come, or nothing at its end; `None` if nothing has come.
-    fn receive(&mut self) -> Option<Vec<u8>>;
-}
-
-/// A socket that takes and gives all there is: what has come, and whether that is the end.
-struct Open<'a>(&'a mut Vec<u8>, bool);
-
-impl Line for Open<'_> {
-    fn take(&mut self, output: &[u8]) -> usize {
-        output.len()
-    }
-
-    fn receive(&mut self) -> Option<Vec<u8>> {
-        (!self.0.is_empty() || self.1).then(|| std::mem::take(self.0))
-    }
-}
-
-/// A turn of a connection: does what the driver wants next. `executed` is called whenever requests were executed.
-fn take_turn(
-    driver: &mut Driver,
-    (at, boot): (Present, BootClock),
-    id: SessionId,
-    line: &mut impl Line,
-    mut executed: impl FnMut(&mut Driver),
-) -> Next {
-    let mut turn = Turn::begin();
-    let reading = BatchStart { now: at.now, ns: at.ns, stopwatch: None };
-    loop {
-        match driver.step(id, &mut turn) {
-            Step::Write => match line.take(driver.output(id, &turn)) {
-                0 => return Next::Wait,
-                bytes => {
-                    driver.written(id, bytes, &mut turn);
-                    continue;
-                }
-            },
-            Step::Flush => continue,
-            Step::Execute => driver.execute_kept(reading, id, &mut turn),
-            Step::Receive => match line.receive() {
-                None => return Next::Wait,
-                Some(input) if input.is_empty() => return driver.end_input(id),
-                Some(input) => {
-                    driver.count_read(id, input.len());
-                    driver.receive(reading, id, &input, &mut turn);
-                }
-            },
-            Step::End(next) => return next,
-        }
-        act(driver, at, boot);
-        driver.finish_batch(at.now, Some(id));
-        executed(driver);
-    }
-}
-
 fn advance_engine(engine: &mut Engine, at: Now) {
     while engine.has_work(at) {
         engine.advance(at);
@@ -253,6 +169,8 @@ impl Server {
             seed,
             driver: Driver::new(engine(seed, 0)),
             up: true,
+            ending: false,
+            ended: false,
             silent: false,
             sessions: BTreeMap::new(),
             conns: Vec::new(),
@@ -314,20 +232,16 @@ impl Server {
             return;
         }
         let at_us = world.now_us;
-        match message {
+        self.on(&mut world).woke();
+        let entry = match message {
             ToServer::Close => {
-                drop(world);
-                if let Some(session) = self.sessions.get_mut(&conn) {
-                    session.closed = true;
-                    self.driver.wake(session.id);
-                    self.note(at_us, || Entry::Close(conn));
-                } else {
-                    lock(net).end_session(conn);
-                }
+                let Some(session) = self.sessions.get_mut(&conn) else { return world.end_session(conn) };
+                session.closed = true;
+                self.driver.wake(session.id);
+                Entry::Close(conn)
             }
             ToServer::Request(command) => {
                 let arrived = world.stamp();
-                drop(world);
                 if !self.sessions.contains_key(&conn) {
                     self.connect(at_us, conn);
                 }
@@ -335,18 +249,35 @@ impl Server {
                 session.arrived.push_back(arrived);
                 session.input.extend_from_slice(command.wire());
                 self.driver.wake(session.id);
-                self.serve(&mut lock(net));
-                self.note(at_us, || Entry::Request(conn, command));
-                return;
+                Entry::Request(conn, command)
             }
-        }
-        self.serve(&mut lock(net));
+        };
+        self.on(&mut world).serve();
+        self.note(at_us, || entry);
+    }
+
+    /// The server at work on this network.
+    pub(in crate::torture::sim) fn on<'a>(&'a mut self, net: &'a mut Net) -> Serving<'a> {
+        Serving { server: self, net }
+    }
+
+    /// The connection of a session; `None` for an unchecked client's.
+    fn conn(&self, id: SessionId) -> Option<ConnId> {
+        self.conns.get(id.index()).copied().flatten()
     }
 
     fn connect(&mut self, at_us: u64, conn: ConnId) {
         let id = self.accept(at_us, Some(conn));
-        let (arrived, unsent) = (VecDeque::new(), VecDeque::new());
-        self.sessions.insert(conn, Session { id, input: Vec::new(), closed: false, arrived, seen: 0, unsent });
+        let session = Session {
+            id,
+            input: Vec::new(),
+            closed: false,
+            arrived: VecDeque::new(),
+            written: BytesMut::new(),
+            told: 0,
+            stamps: VecDeque::new(),
+        };
+        self.sessions.insert(conn, session);
         self.note(at_us, || Entry::Connect(conn));
     }
 
@@ -372,17 +303,15 @@ impl Server {
         self.durable.as_ref().map(|durable| durable.boot_clock(at_us)).unwrap_or_default()
     }
 
-    /// Lets time pass, as far as anything is due.
-    fn advance(&mut self, at: Present) {
-        advance(&mut self.driver, at);
-    }
-
     /// Ends a session, because the server notices that its connection is broken.
     pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
-        self.end(&mut world, conn);
-        self.note(world.now_us, || Entry::Disconnect(conn));
-        self.serve(&mut world);
+        let at_us = world.now_us;
+        let mut serving = self.on(&mut world);
+        serving.woke();
+        serving.end_session(conn);
+        serving.serve();
+        self.note(at_us, || Entry::Disconnect(conn));
     }
 
     /// The connections whose clients wait in a request.
@@ -396,130 +325,42 @@ impl Server {
         self.replica.is_none() || self.driver.member().is_some_and(|member| member.leads())
     }
 
-    /// Ends a session whose connection has ended.
-    fn end(&mut self, net: &mut Net, conn: ConnId) {
-        net.end_session(conn);
-        if !self.sessions.contains_key(&conn) {
-            return;
-        }
-        if self.sees_ends() {
-            net.record_hangup(conn);
-        }
-        self.remove(net.now_us, conn);
-    }
-
-    fn remove(&mut self, at_us: u64, conn: ConnId) {
-        let Some(session) = self.sessions.remove(&conn) else { return };
-        let now = self.now(at_us);
-        self.driver.remove_connection(now, session.id);
-        self.driver.finish_batch(now, None);
-    }
-
     /// Does what is due by now.
     pub fn tick(&mut self, net: &Shared) {
         let mut world = lock(net);
         // Another one may be scheduled instead.
         if self.tick_us.take_if(|tick_us| *tick_us <= world.now_us).is_some() && self.up {
-            let at = self.present(world.now_us);
-            if self.driver.engine.has_work(at.now) {
-                self.advance(at);
-                let boot = self.boot_clock(world.now_us);
-                act(&mut self.driver, at, boot);
-                self.note(world.now_us, || Entry::Tick);
-            }
-            self.tick_driver(world.now_us);
-            self.load_some(&mut world);
-            self.copy_some(world.now_us);
-            self.serve(&mut world);
+            let at_us = world.now_us;
+            let mut serving = self.on(&mut world);
+            serving.woke();
+            while serving.tick() {}
+            serving.load_some();
+            serving.serve();
+            self.note(at_us, || Entry::Tick);
         }
     }
 
-    /// Does what is due in the driver.
-    pub(in crate::torture::sim) fn tick_driver(&mut self, now_us: u64) {
-        let at = self.present(now_us);
-        if at.now.reached(self.driver.due_ms()) {
-            self.driver.housekeep(at);
-        }
+    /// Whether an operator can tell the server to end: then it loses nothing.
+    pub fn ends_in_order(&self) -> bool {
+        self.durable.is_some() || self.replica.is_some()
     }
 
-    /// Gives those connections that are to have one a turn, hands the changes on, and schedules the next deadline.
-    pub(in crate::torture::sim) fn serve(&mut self, net: &mut Net) {
-        let now = self.now(net.now_us);
-        self.driver.finish_batch(now, None);
-        loop {
-            if let Some(reason) = self.meet_demands(net.now_us) {
-                self.fail(net, &reason);
-            }
-            if let Some(id) = self.driver.next_connection() {
-                self.serve_connection(net, id);
-                continue;
-            }
-            self.go_on_applying(net.now_us);
-            self.hand_on(net);
-            if self.driver.has_demands() {
-                continue;
-            }
-            self.write_log(net);
-            self.take_made(net.now_us);
-            self.driver.finish_batch(now, None);
-            if !self.driver.has_demands() && self.driver.queued_connections() == 0 {
-                break;
-            }
+    /// The operator tells the server to end. Returns whether it has ended; a node that leads ends later.
+    pub fn terminate(&mut self, net: &Shared) -> bool {
+        let may_end = self.durable.is_none() || self.driver.file().is_some_and(|file| file.phase == Phase::Running);
+        if self.up && may_end {
+            let mut world = lock(net);
+            let mut serving = self.on(&mut world);
+            serving.woke();
+            serving.shut_down(None, None, false);
+            serving.serve();
         }
-        self.waited_max = self.waited_max.max(self.driver.waiting());
-        let next_ms = self.driver.engine.next_deadline().unwrap_or(u64::MAX).min(self.driver.due_ms());
-        let mut next_us = if next_ms == u64::MAX { u64::MAX } else { self.clock.true_us(next_ms) };
-        if let Some(rest) = self.driver.rest(self.present(net.now_us).ns) {
-            next_us = next_us.min(net.now_us + 1 + rest.as_micros() as u64);
-        }
-        if let Some(durable) = &self.durable {
-            next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX)).min(durable.loads_us().unwrap_or(u64::MAX));
-        }
-        if self.driver.copies() && !self.durable.as_ref().is_some_and(Durable::copy_waits) {
-            // Requests come between two slices.
-            next_us = next_us.min(net.now_us + COPY_EVERY_US);
-        }
-        if next_us != u64::MAX && self.tick_us.is_none_or(|tick_us| next_us < tick_us) {
-            self.tick_us = Some(next_us);
-            net.at(next_us, Event::Tick(self.number));
-        }
+        self.take_ended()
     }
 
-    /// Hands the changes of this turn on.
-    fn hand_on(&mut self, net: &mut Net) {
-        let (at, boot) = (self.present(net.now_us), self.boot_clock(net.now_us));
-        self.driver.submit(at, false, || boot);
-    }
-
-    /// Gives a connection its turn.
-    fn serve_connection(&mut self, net: &mut Net, id: SessionId) {
-        let (at, now_us) = (self.present(net.now_us), net.now_us);
-        let boot = self.boot_clock(now_us);
-        self.advance(at);
-        let Some(conn) = self.conns[id.index()] else { return self.serve_noise(net, id) };
-        let Server { driver, durable, sessions, decoder, .. } = self;
-        let Some(session) = sessions.get_mut(&conn) else { return };
-        session.read_output(&driver.engine, decoder, net);
-        let (mut input, mut failed) = (std::mem::take(&mut session.input), None);
-        let next = take_turn(driver, (at, boot), id, &mut Open(&mut input, session.closed), |driver| {
-            failed = failed.take().or(storing::carry_out(driver, durable.as_mut(), at, now_us));
-            session.read_output(&driver.engine, decoder, net);
-        });
-        session.input = input;
-        session.send(&driver.engine, net, conn);
-        match next {
-            Next::Wait => {}
-            Next::Soon | Next::Later => driver.wake(id),
-            Next::Close if session.closed => self.end(net, conn),
-            Next::Close => {
-                net.send_back(conn, ToClient::Reset);
-                net.end_session(conn);
-                self.remove(now_us, conn);
-            }
-        }
-        if let Some(reason) = failed {
-            self.fail(net, &reason);
-        }
+    /// Whether the process has ended as it was told to. This is told once.
+    pub(in crate::torture::sim) fn take_ended(&mut self) -> bool {
+        std::mem::take(&mut self.ended)
     }
 
     /// Takes the server down. `lost` is the number of its last writes that will be lost, `None` for all data. Returns false if it
@@ -530,10 +371,9 @@ impl Server {
         if !self.up || !may_end {
             return false;
         }
-        (self.up, self.silent) = (false, silent);
         let mut net = lock(net);
-        self.drop_sessions(&mut net, !silent);
         let at_us = net.now_us;
+        self.go_down(&mut net, silent);
         if let Some(durable) = &mut self.durable {
             durable.end_process();
             return true;
@@ -547,6 +387,11 @@ impl Server {
             (_, None) => {}
         }
         true
+    }
+
+    fn go_down(&mut self, net: &mut Net, silent: bool) {
+        (self.up, self.silent, self.ending) = (false, silent, false);
+        self.drop_sessions(net, !silent);
     }
 
     /// The process has ended, and with it all sessions. With `tells`, its machine closes the connections.
@@ -578,7 +423,7 @@ impl Server {
             }
         }
         self.tick_us = None;
-        self.serve(&mut lock(net));
+        self.on(&mut lock(net)).serve();
         kept
     }
 
@@ -600,6 +445,7 @@ mod tests {
 
     use super::*;
     use crate::torture::plan::{Plan, Settings};
+    use crate::torture::sim::net::Event;
 
     /// Runs the server's events until a time.
     fn run(net: &Shared, server: &mut Server, until_us: u64) {

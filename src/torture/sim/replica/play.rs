@@ -97,8 +97,9 @@ impl Simulation<'_> {
             }
         }
         any |= cluster.send(&mut net);
-        let ending = (0..cluster.nodes).find(|server| self.servers[*server as usize].cannot_go_on());
-        if let Some(server) = ending {
+        let of = &mut self.servers;
+        let ended = (0..cluster.nodes).find(|server| of[*server as usize].take_ended() || of[*server as usize].cannot_go_on());
+        if let Some(server) = ended {
             net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
             net.at(now_us + AGAIN_US, Event::Up(server));
             drop(net);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 
 use crate::driver::Driver;
-use crate::driver::replicated::Member;
+use crate::driver::round::Adapter;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -14,7 +14,8 @@ use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::machine::Asked;
 use crate::torture::sim::replica::node::{Process, Replica};
 use crate::torture::sim::replica::runtime::Runtime;
-use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, busy_clock, engine};
+use crate::torture::sim::server::serving::{Serving, busy_clock};
+use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, engine};
 
 /// By how much the monotonic clocks of processes differ.
 const CLOCKS_APART_US: u64 = 777_000_123;
@@ -66,49 +67,24 @@ impl Server {
         {
             any = true;
             runtime.enter(self.number, net.now_us);
-            let at = self.present(net.now_us);
-            match asked {
-                Asked::Apply(entries, done) => self.driver.take_entries(at, entries, done, busy_clock),
-                Asked::Install(snapshot, done) => {
-                    let _ = done.send(self.install(net.now_us, snapshot.as_ref()));
-                }
-                Asked::Message(message) => self.driver.deliver_message(&message),
-                Asked::FollowersReached => self.driver.look_at_followers(at),
-                Asked::Changed(status) => {
-                    let (clock, tick_us) = (&mut self.clock, &mut self.tick_us);
-                    self.driver.cluster_changed(at, status, |us| {
-                        clock.set_us(net.now_us, us);
-                        // Deadlines are those of another clock.
-                        *tick_us = None;
-                        clock.now(net.now_us)
-                    });
-                }
-                Asked::HandOver(to) => self.driver.hand_over_own(at, to),
-                Asked::Failed(reason) => self.driver.node_failed(&reason),
-            }
-            if let Some(reason) = self.meet_demands(net.now_us) {
-                self.fail(net, &reason);
-            }
+            let mut serving = self.on(net);
+            serving.woke();
+            serving.carry_out(asked);
+            serving.after_closure();
         }
         if any {
-            self.serve(net);
+            self.on(net).serve();
         }
         any
     }
 
     /// The operator has the node hand its leadership over.
     pub(in crate::torture::sim) fn transfer_leadership(&mut self, net: &mut Net, to: NodeId) {
-        let at = self.present(net.now_us);
-        self.driver.transfer_leadership(at, Some(to));
-        self.serve(net);
-    }
-
-    /// Goes on with what is to be applied.
-    pub(in crate::torture::sim) fn go_on_applying(&mut self, now_us: u64) {
-        let at = self.present(now_us);
-        if self.driver.applies(at.ns) {
-            self.driver.go_on_applying(at, busy_clock);
-        }
+        let mut serving = self.on(net);
+        serving.woke();
+        serving.drive(|driver, at| driver.transfer_leadership(at, Some(to)));
+        serving.after_closure();
+        serving.serve();
     }
 
     /// The driver cannot go on.
@@ -127,23 +103,12 @@ impl Server {
         self.up && self.replica.as_ref().and_then(|replica| replica.process.as_ref()).is_some_and(|process| process.failed)
     }
 
-    fn install(&mut self, now_us: u64, snapshot: Option<&SnapshotFile>) -> Result<(), String> {
-        let mut follower = self.driver.new_follower();
-        let disk = self.replica.as_ref().map(|replica| replica.disk().clone());
-        if let (Some(snapshot), Some(disk)) = (snapshot, disk) {
-            let file = Cursor::new(NodeDisk::read(&disk, &snapshot.path)?);
-            follower = content::load_from(follower, file, snapshot)?;
-        }
-        let at = self.present(now_us);
-        self.driver.install(at, follower);
-        Ok(())
-    }
-
     /// Goes on after the process stood still, before it reads anything that has come meanwhile.
     pub fn go_on(&mut self, net: &mut Net) {
-        if self.driver.member().is_some_and(Member::leads) {
-            self.tick_driver(net.now_us);
-            self.serve(net);
+        if self.up {
+            let mut serving = self.on(net);
+            serving.woke();
+            serving.serve();
         }
     }
 
@@ -162,5 +127,43 @@ impl Server {
     pub fn serves(&self) -> Option<&[BTreeSet<NodeId>]> {
         let member = self.driver.member().filter(|member| self.up && member.serves())?;
         Some(&member.status().voters)
+    }
+}
+
+impl Serving<'_> {
+    fn carry_out(&mut self, asked: Asked) {
+        match asked {
+            Asked::Apply(entries, done) => self.drive(|driver, at| driver.take_entries(at, entries, done, busy_clock)),
+            Asked::Install(snapshot, done) => {
+                let _ = done.send(self.install(snapshot.as_ref()));
+            }
+            Asked::Message(message) => self.drive(|driver, _| driver.deliver_message(&message)),
+            Asked::FollowersReached => self.drive(|driver, at| driver.look_at_followers(at)),
+            Asked::Changed(status) => {
+                let at = self.present();
+                let now_us = self.net.now_us;
+                let Server { driver, clock, tick_us, .. } = &mut *self.server;
+                driver.cluster_changed(at, status, |us| {
+                    clock.set_us(now_us, us);
+                    // Deadlines are those of another clock.
+                    *tick_us = None;
+                    clock.now(now_us)
+                });
+                self.drive(|_, _| ());
+            }
+            Asked::HandOver(to) => self.drive(|driver, at| driver.hand_over_own(at, to)),
+            Asked::Failed(reason) => self.drive(|driver, _| driver.node_failed(&reason)),
+        }
+    }
+
+    fn install(&mut self, snapshot: Option<&SnapshotFile>) -> Result<(), String> {
+        let mut follower = self.server.driver.new_follower();
+        let disk = self.server.replica.as_ref().map(|replica| replica.disk().clone());
+        if let (Some(snapshot), Some(disk)) = (snapshot, disk) {
+            let file = Cursor::new(NodeDisk::read(&disk, &snapshot.path)?);
+            follower = content::load_from(follower, file, snapshot)?;
+        }
+        self.drive(|driver, at| driver.install(at, follower));
+        Ok(())
     }
 }

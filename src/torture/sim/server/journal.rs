@@ -7,12 +7,16 @@ use std::rc::Rc;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::client::Command;
-use crate::driver::connections::turn::Next;
-use crate::driver::{Driver, Present};
+use crate::driver::connections::turn::{Next, Turn};
+use crate::driver::round::{Adapter, Line, Rounds, take_turn};
+use crate::driver::{Demands, Driver};
+use crate::engine::Action;
 use crate::keyspace::change::{Change, ChangeLog};
+use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::BootClock;
 use crate::torture::sim::net::ConnId;
-use crate::torture::sim::server::{Open, Server, advance, connect, engine, now, take_turn};
+use crate::torture::sim::server::serving::busy_clock;
+use crate::torture::sim::server::{Server, connect, engine, now};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
@@ -84,93 +88,167 @@ impl Server {
     /// Rebuilds the state of the server from the journal.
     pub(super) fn restore(&mut self) {
         let Some(journal) = &mut self.journal else { return };
-        let mut driver = Driver::new(engine(self.seed, journal.began_us));
         journal.writes = Rc::default();
+        let mut driver = Driver::new(engine(self.seed, journal.began_us));
         driver.engine.keyspace_mut().changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
-        let mut sessions = Restored::default();
-        let mut last_us = journal.began_us;
+        let mut restored = Restored { driver, now: now(journal.began_us), connections: BTreeMap::new(), ids: BTreeMap::new() };
         for (at_us, writes, entry) in &mut journal.entries {
-            let now = now(*at_us);
-            let at = Present { now, ns: now.mono_us() * 1_000, frozen: false };
+            let last = std::mem::replace(&mut restored.now, now(*at_us));
             match entry {
-                Entry::Connect(conn) => {
-                    let id = connect(&mut driver, now);
-                    sessions.add(*conn, id);
-                }
-                Entry::Disconnect(conn) => sessions.remove(&mut driver, now, *conn),
-                Entry::Close(conn) => sessions.arrives(&mut driver, *conn, |of| of.closed = true),
-                Entry::Request(conn, command) => {
-                    advance(&mut driver, at);
-                    sessions.arrives(&mut driver, *conn, |of| of.input.extend_from_slice(command.wire()));
-                }
-                Entry::Tick => advance(&mut driver, at),
+                Entry::Connect(conn) => restored.connect(*conn),
+                Entry::Disconnect(conn) => restored.remove(*conn),
+                Entry::Close(conn) => restored.arrives(*conn, |of| of.closed = true),
+                Entry::Request(conn, command) => restored.arrives(*conn, |of| of.input.extend_from_slice(command.wire())),
+                Entry::Tick => while restored.tick() {},
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
-                    driver.engine.keyspace_mut().first_token(now);
+                    let now = restored.now;
+                    restored.driver.engine.keyspace_mut().first_token(now);
                     // The connections ended with the server, at the time of its last input.
-                    for conn in sessions.all() {
-                        sessions.remove(&mut driver, self::now(last_us), conn);
+                    restored.now = last;
+                    for conn in restored.ids.keys().copied().collect::<Vec<_>>() {
+                        restored.remove(conn);
                     }
+                    restored.now = now;
                 }
             }
-            driver.finish_batch(now, None);
-            sessions.serve(&mut driver, at);
+            while restored.driver.has_connections_to_run() {
+                restored.run_connections();
+                restored.driver.wake_late();
+            }
             *writes = journal.writes.get();
-            last_us = *at_us;
         }
-        self.driver = driver;
+        self.driver = restored.driver;
     }
 }
 
 /// A connection of a state that is rebuilt.
 struct Connection {
+    id: SessionId,
     conn: ConnId,
     input: Vec<u8>,
     closed: bool,
 }
 
-/// The connections of a state that is rebuilt, whose clients hear nothing.
-#[derive(Default)]
+/// A state that is rebuilt, whose clients hear nothing.
 struct Restored {
-    by_session: BTreeMap<SessionId, Connection>,
+    driver: Driver,
+    now: Now,
+    connections: BTreeMap<SessionId, Connection>,
     ids: BTreeMap<ConnId, SessionId>,
 }
 
+impl Adapter for Restored {
+    type Boot = ();
+
+    fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
+    }
+
+    fn now_and_stopwatch(&mut self) -> (Now, u64) {
+        (self.now, self.now.mono_us() * 1_000)
+    }
+
+    fn stopwatch(&self) -> Option<fn() -> u64> {
+        None
+    }
+
+    fn is_frozen(&self) -> bool {
+        false
+    }
+
+    fn monotonic_ns(&self) -> fn() -> u64 {
+        busy_clock
+    }
+
+    fn boot(&self) {}
+
+    fn read_boot((): ()) -> BootClock {
+        BootClock::default()
+    }
+
+    // Nothing is stored here, and nobody asks for what follows.
+    fn meet(&mut self, _: Demands) {}
+
+    fn perform(&mut self, _: Action) {}
+
+    fn make_base(&mut self, _: u64, _: Manifest) {}
+
+    fn let_go_of_file(&mut self) {}
+
+    fn save_now(&mut self) -> bool {
+        true
+    }
+
+    fn end(&mut self) {}
+
+    fn batch_finished(&mut self, _: Now, _: Option<SessionId>) {}
+}
+
+impl Rounds for Restored {
+    type Adapter = Restored;
+
+    fn adapter(&mut self) -> &mut Restored {
+        self
+    }
+
+    fn turn(&mut self, id: SessionId) -> Next {
+        let Some(mut connection) = self.connections.remove(&id) else { return Next::Wait };
+        let next = take_turn(self, &mut connection);
+        self.connections.insert(id, connection);
+        next
+    }
+
+    fn close_connection(&mut self, id: SessionId) {
+        let conn = self.connections.get(&id).map(|connection| connection.conn);
+        conn.into_iter().for_each(|conn| self.remove(conn));
+    }
+}
+
+impl Line<Restored> for Connection {
+    fn id(&self) -> SessionId {
+        self.id
+    }
+
+    fn write(&mut self, restored: &mut Restored, turn: &mut Turn) -> Result<(), Next> {
+        let taken = restored.driver.output(self.id, turn).len();
+        restored.driver.written(self.id, taken, turn);
+        Ok(())
+    }
+
+    fn receive(&mut self, restored: &mut Restored, turn: &mut Turn) -> Result<(), Next> {
+        let input = std::mem::take(&mut self.input);
+        if input.is_empty() {
+            return Err(if self.closed { restored.driver.end_input(self.id) } else { Next::Wait });
+        }
+        restored.driver.count_read(self.id, input.len());
+        Adapter::receive(restored, self.id, &input, turn);
+        Ok(())
+    }
+}
+
 impl Restored {
-    fn add(&mut self, conn: ConnId, id: SessionId) {
-        self.by_session.insert(id, Connection { conn, input: Vec::new(), closed: false });
+    fn connect(&mut self, conn: ConnId) {
+        let id = connect(&mut self.driver, self.now);
+        self.connections.insert(id, Connection { id, conn, input: Vec::new(), closed: false });
         self.ids.insert(conn, id);
+        let now = self.now;
+        self.finish_batch(now, None);
     }
 
-    fn all(&self) -> Vec<ConnId> {
-        self.ids.keys().copied().collect()
-    }
-
-    fn arrives(&mut self, driver: &mut Driver, conn: ConnId, what: impl FnOnce(&mut Connection)) {
-        let Some((id, connection)) = self.ids.get(&conn).and_then(|id| Some((*id, self.by_session.get_mut(id)?))) else { return };
-        what(connection);
-        driver.wake(id);
-    }
-
-    fn remove(&mut self, driver: &mut Driver, at: Now, conn: ConnId) {
-        if let Some(id) = self.ids.remove(&conn) {
-            self.by_session.remove(&id);
-            driver.remove_connection(at, id);
+    fn arrives(&mut self, conn: ConnId, what: impl FnOnce(&mut Connection)) {
+        if let Some(connection) = self.ids.get(&conn).and_then(|id| self.connections.get_mut(id)) {
+            what(connection);
+            self.driver.wake(connection.id);
         }
     }
 
-    fn serve(&mut self, driver: &mut Driver, at: Present) {
-        while let Some(id) = driver.next_connection() {
-            let Some(connection) = self.by_session.get_mut(&id) else { continue };
-            let (conn, closed) = (connection.conn, connection.closed);
-            match take_turn(driver, (at, BootClock::default()), id, &mut Open(&mut connection.input, closed), |_| ()) {
-                Next::Wait => {}
-                Next::Soon | Next::Later => driver.wake(id),
-                Next::Close => {
-                    self.remove(driver, at.now, conn);
-                    driver.finish_batch(at.now, None);
-                }
-            }
+    fn remove(&mut self, conn: ConnId) {
+        if let Some(id) = self.ids.remove(&conn) {
+            self.connections.remove(&id);
+            let now = self.now;
+            self.driver.remove_connection(now, id);
+            self.finish_batch(now, None);
         }
     }
 }

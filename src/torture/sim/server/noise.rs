@@ -4,11 +4,12 @@
 
 use crate::base::ids::SessionId;
 use crate::client::Command;
-use crate::driver::Driver;
-use crate::driver::connections::turn::Next;
+use crate::driver::connections::turn::{Next, Turn};
+use crate::driver::round::{Adapter, Line, take_turn};
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
-use crate::torture::sim::server::{Line, Server, storing, take_turn};
+use crate::torture::sim::server::Server;
+use crate::torture::sim::server::serving::{Serving, receive};
 
 /// Number of such clients of a server.
 const CLIENTS: usize = 3;
@@ -111,17 +112,23 @@ struct NoiseClient {
     piece: usize,
 }
 
-impl Line for NoiseClient {
-    fn take(&mut self, output: &[u8]) -> usize {
-        let taken = output.len().min(self.room);
-        self.room -= taken;
-        taken
+impl Line<Serving<'_>> for (SessionId, &mut NoiseClient) {
+    fn id(&self) -> SessionId {
+        self.0
     }
 
-    fn receive(&mut self) -> Option<Vec<u8>> {
-        let piece = self.input.len().min(self.piece);
-        let received: Vec<u8> = self.input.drain(..piece).collect();
-        (!received.is_empty() || self.ended).then_some(received)
+    fn write(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
+        let taken = serving.driver().output(self.0, turn).len().min(self.1.room);
+        fail_if!(taken == 0, Next::Wait);
+        self.1.room -= taken;
+        serving.driver().written(self.0, taken, turn);
+        Ok(())
+    }
+
+    fn receive(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
+        let piece = self.1.input.len().min(self.1.piece);
+        let input: Vec<u8> = self.1.input.drain(..piece).collect();
+        receive(serving, self.0, &input, self.1.ended, turn)
     }
 }
 
@@ -194,6 +201,7 @@ impl Server {
         let number = self.number;
         let Some(mut noise) = self.noise.take() else { return };
         if self.up {
+            self.on(net).woke();
             let which = noise.random.below(CLIENTS as u64) as usize;
             self.act_noisily(net, &mut noise, which);
         }
@@ -201,7 +209,7 @@ impl Server {
         self.noise = Some(noise);
         net.at(at_us, Event::Noise(number));
         if self.up {
-            self.serve(net);
+            self.on(net).serve();
         }
     }
 
@@ -213,7 +221,10 @@ impl Server {
         };
         match noise.random.below(20) {
             0 => {
-                self.driver.remove_connection(self.now(net.now_us), id);
+                let mut serving = self.on(net);
+                let now = serving.now();
+                serving.driver().remove_connection(now, id);
+                serving.finish_batch(now, None);
                 noise.clients[which] = NoiseClient::default();
                 return;
             }
@@ -229,27 +240,24 @@ impl Server {
         }
         self.driver.wake(id);
     }
+}
 
+impl Serving<'_> {
     /// Gives an unchecked client its turn.
-    pub(super) fn serve_noise(&mut self, net: &mut Net, id: SessionId) {
-        let (at, boot, now_us) = (self.present(net.now_us), self.boot_clock(net.now_us), net.now_us);
-        let Server { driver, durable, noise: Some(noise), .. } = self else { return };
-        let Some(client) = noise.clients.iter_mut().find(|client| client.id == Some(id)) else { return };
-        let mut failed = None;
-        let next = take_turn(driver, (at, boot), id, client, |driver: &mut Driver| {
-            failed = failed.take().or(storing::carry_out(driver, durable.as_mut(), at, now_us));
-        });
-        match next {
-            Next::Wait => {}
-            Next::Soon | Next::Later => driver.wake(id),
-            Next::Close => {
-                *client = NoiseClient::default();
-                driver.remove_connection(at.now, id);
-                driver.finish_batch(at.now, None);
-            }
-        }
-        if let Some(reason) = failed {
-            self.fail(net, &reason);
-        }
+    pub(super) fn take_noisy_turn(&mut self, id: SessionId) -> Next {
+        let Some(mut noise) = self.server.noise.take() else { return Next::Wait };
+        let client = noise.clients.iter_mut().find(|client| client.id == Some(id));
+        let next = client.map_or(Next::Wait, |client| take_turn(self, &mut (id, client)));
+        self.server.noise = Some(noise);
+        next
+    }
+
+    /// Closes the connection of an unchecked client.
+    pub(super) fn close_noisy(&mut self, id: SessionId) {
+        let clients = self.server.noise.iter_mut().flat_map(|noise| &mut noise.clients);
+        clients.filter(|client| client.id == Some(id)).for_each(|client| *client = NoiseClient::default());
+        let now = self.now();
+        self.driver().remove_connection(now, id);
+        self.finish_batch(now, None);
     }
 }
