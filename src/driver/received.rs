@@ -1,8 +1,12 @@
 //! The receiving end of a [live copy](crate::persist::live_copy): applies its parts to another engine.
 
+use std::sync::Arc;
+
 use crate::base::time::Now;
+use crate::driver::copy::CopyProgress;
 use crate::driver::replay::{Purpose, Replay};
 use crate::engine::Engine;
+use crate::engine::config::Config;
 use crate::persist::append::read::{Reader, Step};
 use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::Moment;
@@ -10,16 +14,16 @@ use crate::persist::rdb_file;
 use crate::persist::rdb_file::load::Loader;
 
 /// An engine that becomes a copy.
-pub struct Received<'e> {
-    replay: Replay<&'e mut Engine>,
+pub struct Received {
+    replay: Replay<Box<Engine>>,
     now: Now,
     items: rdb_file::read::Reader,
     loader: Loader,
 }
 
-impl<'e> Received<'e> {
+impl Received {
     /// Begins to receive a copy. The engine must be empty.
-    pub fn new(engine: &'e mut Engine, moment: Moment) -> Self {
+    pub fn new(engine: Box<Engine>, moment: Moment) -> Self {
         let mut replay = Replay::new(engine, moment);
         let items = rdb_file::read::Reader::new(None, false, replay.unix_ms());
         let loader = replay.begin_rdb(true, true);
@@ -61,16 +65,69 @@ impl<'e> Received<'e> {
         Ok(())
     }
 
-    /// Ends the copy after its last part. Returns the number of keys.
+    /// Ends the copy after its last part. Returns the engine.
     ///
     /// # Errors
     /// In words: the copy is not whole.
-    pub fn finish(mut self) -> Result<usize, String> {
+    pub fn finish(mut self) -> Result<Box<Engine>, String> {
         self.items.check_end().map_err(|fault| fault.to_string())?;
         let refusals = self.replay.take_refusals();
         if let Some(refusal) = refusals.named.iter().chain(&refusals.libraries).next() {
             return Err(format!("the copy refused a change: {refusal}"));
         }
-        Ok(self.replay.finish(self.now, Purpose::Base)?.1)
+        Ok(self.replay.finish(self.now, Purpose::Base)?.0)
+    }
+}
+
+/// What is on the way to the receiver of a copy.
+pub enum Message {
+    /// A part, and when it was written.
+    Part(Part, Moment),
+    /// The copy is whole: it has the keys of this moment.
+    End(Moment),
+}
+
+/// A copy that was received: the engine, and the moment whose keys it has; or why there is none.
+pub type Copied = Result<(Box<Engine>, Moment), String>;
+
+/// What came of a message.
+pub enum Taken {
+    /// There is more to receive. With `true`, the driver is to go on copying.
+    More(Receiver, bool),
+    /// The copy was received.
+    Whole(Copied),
+    /// It was given up.
+    GivenUp,
+}
+
+/// The receiver of a copy.
+pub struct Receiver {
+    received: Received,
+    progress: Arc<CopyProgress>,
+}
+
+impl Receiver {
+    /// The receiver of a copy that begins at this moment, of a server with this configuration.
+    pub fn new(config: Config, moment: Moment, progress: Arc<CopyProgress>) -> Receiver {
+        let config = Config { maxmemory: 0, ..config };
+        let engine = Box::new(Engine::new(config, 0, moment.now, crate::commands::table()));
+        Receiver { received: Received::new(engine, moment), progress }
+    }
+
+    /// Takes a message.
+    pub fn take(mut self, message: Message) -> Taken {
+        if self.progress.is_abandoned() {
+            return Taken::GivenUp;
+        }
+        match message {
+            Message::Part(part, moment) => match self.received.apply(&part, moment) {
+                Ok(()) => {
+                    let goes_on = self.progress.received(&part);
+                    Taken::More(self, goes_on)
+                }
+                Err(reason) => Taken::Whole(Err(reason)),
+            },
+            Message::End(moment) => Taken::Whole(self.received.finish().map(|engine| (engine, moment))),
+        }
     }
 }

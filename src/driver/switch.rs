@@ -154,3 +154,67 @@ impl Driver {
         self.take_copy();
     }
 }
+
+/// Who has a file written.
+pub trait TakesOrders {
+    /// Takes an order for the writer of the file, which it has now or gets later.
+    fn order(&mut self, order: Order);
+}
+
+/// Who has files written: the one that changes go to, and the one that is being switched on, until its copy is whole.
+pub struct Writers<W> {
+    current: Option<W>,
+    next: Option<W>,
+}
+
+impl<W> Default for Writers<W> {
+    fn default() -> Writers<W> {
+        Writers { current: None, next: None }
+    }
+}
+
+impl<W: TakesOrders> Writers<W> {
+    /// With a file that changes go to.
+    pub fn of(current: W) -> Writers<W> {
+        Writers { current: Some(current), next: None }
+    }
+
+    /// The one of the file that changes go to.
+    pub fn current(&self) -> Option<&W> {
+        self.current.as_ref()
+    }
+
+    /// As [`Writers::current`].
+    pub fn current_mut(&mut self) -> Option<&mut W> {
+        self.current.as_mut()
+    }
+
+    /// Takes it, when its file is closed.
+    pub fn take(&mut self) -> Option<W> {
+        self.current.take()
+    }
+
+    /// Orders something of it, if there is one.
+    pub fn order(&mut self, order: Order) {
+        if let Some(current) = &mut self.current {
+            current.order(order);
+        }
+    }
+
+    /// A file is being switched on, whose copy begins.
+    pub fn begin(&mut self, next: W) {
+        self.next = Some(next);
+    }
+
+    /// The copy is whole: changes go to that file from now on.
+    pub fn install(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.current = Some(next);
+        }
+    }
+
+    /// The copy was given up.
+    pub fn forget_next(&mut self) {
+        self.next = None;
+    }
+}

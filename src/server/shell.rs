@@ -205,9 +205,7 @@ impl Adapter for Shell {
     fn meet(&mut self, demands: Demands) {
         let Demands { copy, file, opens_file, ends, failed } = demands;
         copy.into_iter().for_each(|order| self.order_copy(order));
-        if let Some(log_thread) = &self.background.log_thread {
-            file.into_iter().for_each(|order| log_thread.send(order));
-        }
+        file.into_iter().for_each(|order| self.background.writers.order(order));
         self.ending |= ends;
         self.failed = self.failed.take().or(failed);
         if opens_file {
@@ -248,7 +246,7 @@ impl Adapter for Shell {
 
     fn let_go_of_file(&mut self) {
         // The folder is free again only without it.
-        self.background.log_thread.take().into_iter().for_each(|mut file| file.join());
+        self.background.writers.take().into_iter().for_each(|mut file| file.join());
     }
 
     fn save_now(&mut self) -> bool {

@@ -15,6 +15,7 @@
 //! at the time of the last batch, so all nodes have the same deadlines. A new leader sets its clock to the last committed time:
 //! no lease ends early, and each is late by the time without a leader.
 
+pub mod asked;
 mod backlog;
 pub mod clock;
 pub mod follower;

@@ -253,6 +253,27 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
         })
     }
 
+    /// As [`LogWriter::step`], and reports how the log ends.
+    pub fn go_on(&mut self) -> Step {
+        match self.step() {
+            Ok(Step::End) => self.around.report(Report::Closed),
+            Ok(step) => return step,
+            Err(error) => self.around.report(Report::Failed(error)),
+        }
+        Step::End
+    }
+
+    /// As [`LogWriter::sync`], and reports whether the log has failed. Returns false if it has.
+    pub fn go_on_by_sync(&mut self) -> bool {
+        match self.sync() {
+            Ok(()) => true,
+            Err(error) => {
+                self.around.report(Report::Failed(error));
+                false
+            }
+        }
+    }
+
     /// Reports a latency event, if it took long enough.
     fn note(&self, event: &'static str, took: Duration) {
         let threshold_ms = self.progress.latency_ms.load(Ordering::Relaxed);

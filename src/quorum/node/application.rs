@@ -64,14 +64,29 @@ pub struct Status {
     pub matched: BTreeMap<NodeId, u64>,
 }
 
-/// What a node does its work for: it applies committed entries. The calls come from the node's threads. They order the work, and return at once, unless
-/// something else is said.
-pub trait Application: Clone + Send + Sync + 'static {
-    /// Applies committed entries. `done` is told what became of them.
-    fn apply(&self, entries: Vec<Committed>, done: Done);
+/// What a node asks of the executor.
+#[derive(Debug)]
+pub enum Asked {
+    /// To apply committed entries, and to tell what became of them.
+    Apply(Vec<Committed>, Done),
+    /// To replace the whole state by a snapshot, or by the empty state, and to tell when that has happened, or why it cannot.
+    Install(Option<SnapshotFile>, oneshot::Sender<Result<(), String>>),
+    /// To take a message of another node's user, which is about nothing that is replicated.
+    Message(Bytes),
+    /// What [`Node::await_followers`](super::Node::await_followers) waits for has come true.
+    FollowersReached,
+    /// Something has changed about the cluster, or about this node's part in it.
+    Changed(Status),
+    /// Another node asks this one, which leads, to hand its leadership over: to a node, or to the one that has most of the log.
+    HandOver(Option<NodeId>),
+    /// The node cannot go on: it is unknown what is on its disk, or something contradicts itself. The process must end.
+    Failed(String),
+}
 
-    /// Replaces the whole state by a snapshot, or by the empty state. `done` is told when that has happened, or why it cannot.
-    fn install(&self, snapshot: Option<SnapshotFile>, done: oneshot::Sender<Result<(), String>>);
+/// What a node does its work for: it applies committed entries. The calls come from the node's threads.
+pub trait Application: Clone + Send + Sync + 'static {
+    /// Orders something of the executor, and returns at once.
+    fn ask(&self, asked: Asked);
 
     /// Makes a snapshot of a previous one and the batches behind it, in a file that exists and is empty. Waits until that is done, and
     /// must not use the state. The file need not be synced.
@@ -84,19 +99,4 @@ pub trait Application: Clone + Send + Sync + 'static {
         batches: &mut dyn Iterator<Item = io::Result<Batch>>,
         into: &Path,
     ) -> Result<(), String>;
-
-    /// Takes a message of another node's user, which is about nothing that is replicated.
-    fn message(&self, _message: Bytes) {}
-
-    /// What [`Node::await_followers`](super::Node::await_followers) waits for has come true.
-    fn followers_reached(&self) {}
-
-    /// Something has changed about the cluster, or about this node's part in it.
-    fn changed(&self, status: Status);
-
-    /// Another node asks this one, which leads, to hand its leadership over: to a node, or to the one that has most of the log.
-    fn hand_over(&self, to: Option<NodeId>);
-
-    /// The node cannot go on: it is unknown what is on its disk, or something contradicts itself. The process must end.
-    fn failed(&self, reason: String);
 }

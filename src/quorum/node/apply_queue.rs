@@ -16,7 +16,7 @@ use openraft::AsyncRuntime;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::quorum::node::application::{Application, Applied, Committed};
+use crate::quorum::node::application::{Application, Applied, Asked, Committed};
 use crate::quorum::runtime::Runtime;
 
 /// How long a follower's entries wait for others. A new leader has so much less applied when it begins.
@@ -68,7 +68,7 @@ impl<M: Application> ApplyQueue<M> {
     fn give_held(&self, groups: &mut Groups) {
         groups.held_bytes = 0;
         let (done, applied) = oneshot::channel();
-        self.application.apply(std::mem::take(&mut groups.held), done);
+        self.application.ask(Asked::Apply(std::mem::take(&mut groups.held), done));
         groups.given.push_back(applied);
     }
 
@@ -147,7 +147,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::quorum::node::application::{Previous, Status};
+    use crate::quorum::node::application::Previous;
     use crate::quorum::types::{Batch, ClusterTime, NodeId, SnapshotFile};
 
     /// The indexes of a group, and who is told of it.
@@ -166,11 +166,11 @@ mod tests {
     }
 
     impl Application for Kept {
-        fn apply(&self, entries: Vec<Committed>, done: oneshot::Sender<Applied>) {
-            self.0.lock().unwrap().push((entries.iter().map(|entry| entry.index).collect(), done));
+        fn ask(&self, asked: Asked) {
+            if let Asked::Apply(entries, done) = asked {
+                self.0.lock().unwrap().push((entries.iter().map(|entry| entry.index).collect(), done));
+            }
         }
-
-        fn install(&self, _snapshot: Option<SnapshotFile>, _done: oneshot::Sender<Result<(), String>>) {}
 
         fn compact(
             &self,
@@ -180,12 +180,6 @@ mod tests {
         ) -> Result<(), String> {
             Err("nothing is compacted here".to_owned())
         }
-
-        fn changed(&self, _status: Status) {}
-
-        fn hand_over(&self, _to: Option<NodeId>) {}
-
-        fn failed(&self, _reason: String) {}
     }
 
     fn entry(index: u64, len: usize) -> Vec<Committed> {

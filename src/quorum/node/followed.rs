@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use crate::persist::disk::SendDisk;
 use crate::quorum::node::Raft;
-use crate::quorum::node::application::Application;
+use crate::quorum::node::application::{Application, Asked};
 
 /// So many nodes besides the leader have the log up to this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub async fn followed<D: SendDisk, M: Application>(raft: Raft<D, M>, application
                 awaited.iter().any(|of| others.iter().filter(|&&index| index >= of.index).count() as u64 >= of.nodes)
             };
             if reached {
-                application.followers_reached();
+                application.ask(Asked::FollowersReached);
             }
             !awaited.is_empty() && !reached
         };

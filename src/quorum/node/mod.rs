@@ -39,7 +39,7 @@ pub(in crate::quorum) mod watch;
 pub use crate::quorum::lineage::draw as draw_id;
 #[cfg(test)]
 pub use application::done;
-pub use application::{Application, Applied, Committed, Done, Status};
+pub use application::{Application, Applied, Asked, Committed, Done, Status};
 pub use followed::Awaited;
 pub use handle::{Node, Observer};
 pub use members::Change;

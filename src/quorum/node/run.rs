@@ -17,7 +17,7 @@ use crate::quorum::admission::{Admission, Participation};
 use crate::quorum::epoch;
 use crate::quorum::lineage::Belonging;
 use crate::quorum::net::{self, ClientAddress, Cluster, Handler, Listener, Platform, Security, Shutdown, Standing, Transport};
-use crate::quorum::node::application::Application;
+use crate::quorum::node::application::{Application, Asked};
 use crate::quorum::node::begin::{self, Beginning};
 use crate::quorum::node::followed::{self, Awaited};
 use crate::quorum::node::handle::{Node, Order, Shared};
@@ -131,7 +131,7 @@ pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpList
         });
         drop(shutdown);
         if let Err(error) = ended {
-            application.failed(error.to_string());
+            application.ask(Asked::Failed(error.to_string()));
         }
     });
     node.thread = Some(thread.map_err(|error| format!("Can't start the thread of the quorum: {error}"))?);
@@ -177,11 +177,11 @@ pub fn open<D: SendDisk, M: Application, L: Listener + 'static, H: Handler>(
         admission: Arc::clone(&admission),
         hand_over: {
             let application = application.clone();
-            Arc::new(move |to| application.hand_over(to))
+            Arc::new(move |to| application.ask(Asked::HandOver(to)))
         },
     });
     let (told, reports) = (application.clone(), application.clone());
-    transport.on_message(Box::new(move |message| told.message(message)));
+    transport.on_message(Box::new(move |message| told.ask(Asked::Message(message))));
     let belongs = (epoch != 0).then_some(lineage);
     let core = Core {
         node,
@@ -214,7 +214,7 @@ pub fn open<D: SendDisk, M: Application, L: Listener + 'static, H: Handler>(
     };
     let running = async move {
         if let Err(error) = core.run(config, shared, (received, batches, awaiting), listen, handler).await {
-            reports.failed(error.to_string());
+            reports.ask(Asked::Failed(error.to_string()));
         }
     };
     Ok(Opened { node, worker, log, transport, running, shutdown })

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::persist::disk::{Disk, SendDisk};
 use crate::quorum::net::Snapshot;
-use crate::quorum::node::application::{Application, Applied, Committed};
+use crate::quorum::node::application::{Application, Applied, Asked, Committed};
 use crate::quorum::node::apply_queue::{ApplyQueue, BYTES_MAX, ending};
 use crate::quorum::node::snapshot_builder::Builder;
 use crate::quorum::node::storage;
@@ -56,7 +56,7 @@ impl<D: Disk, M: Application> StateMachine<D, M> {
 
     async fn install(&self, file: Option<SnapshotFile>) -> io::Result<()> {
         let (done, installed) = oneshot::channel();
-        self.application.install(file, done);
+        self.application.ask(Asked::Install(file, done));
         installed.await.map_err(|_| ending())?.map_err(storage)
     }
 
@@ -82,7 +82,7 @@ impl<D: Disk, M: Application> StateMachine<D, M> {
             let Some(last) = entries.last() else { return Err(io::Error::other(format!("the log has no entry {next}"))) };
             next = last.log_id.index + 1;
             let (done, applied) = oneshot::channel();
-            self.application.apply(entries.into_iter().filter_map(committed).collect(), done);
+            self.application.ask(Asked::Apply(entries.into_iter().filter_map(committed).collect(), done));
             if applied.await.map_err(|_| ending())? != Applied::Done {
                 return Err(io::Error::other("the state was dropped while it was built"));
             }

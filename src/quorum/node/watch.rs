@@ -7,7 +7,7 @@ use openraft::vote::RaftLeaderId;
 use crate::persist::disk::SendDisk;
 use crate::quorum::net::Transport;
 use crate::quorum::node::Raft;
-use crate::quorum::node::application::{Application, Status};
+use crate::quorum::node::application::{Application, Asked, Status};
 use crate::quorum::store::LogStore;
 use crate::quorum::types::Types;
 
@@ -51,7 +51,7 @@ pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore,
             if !status.members.is_empty() && status.members != told.members {
                 transport.set_peers(status.members.clone());
             }
-            application.changed(status.clone());
+            application.ask(Asked::Changed(status.clone()));
         }
         told = status;
         let ended = tokio::select! {
@@ -60,12 +60,12 @@ pub async fn watch<D: SendDisk, M: Application>(raft: Raft<D, M>, log: LogStore,
             changed = servers.changed() => changed.is_err(),
             changed = indexes.changed(), if waits => changed.is_err(),
             _ = peers.changed() => {
-                application.changed(told.clone());
+                application.ask(Asked::Changed(told.clone()));
                 false
             }
         };
         if ended {
-            application.failed(why_ended(&raft));
+            application.ask(Asked::Failed(why_ended(&raft)));
             return;
         }
     }

@@ -11,15 +11,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc;
 
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
-use crate::driver::received::Received;
+use crate::driver::received::{Copied, Message, Receiver, Taken};
 use crate::driver::round::Adapter;
-use crate::engine::Engine;
-use crate::engine::config::Config;
 use crate::persist::natives::clock::Moment;
-use crate::server::durable::Message;
 use crate::server::shell::Shell;
 
 /// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
@@ -29,8 +26,8 @@ pub const ENGINE_STACK: usize = 64 << 20;
 /// one.
 const NICER: i32 = 10;
 
-/// What is made of a copy, on its thread: the engine, and the moment whose keys it has; or why there is none.
-pub type Then = Box<dyn FnOnce(Result<(Engine, Moment), String>, &CopyProgress) + Send>;
+/// What is made of a copy, on its thread.
+pub type Then = Box<dyn FnOnce(Copied, &CopyProgress) + Send>;
 
 /// Makes the calling thread yield to others.
 pub fn be_nice() {
@@ -38,33 +35,19 @@ pub fn be_nice() {
     let _ = rustix::process::nice(NICER);
 }
 
-/// Receives a copy. Returns `None` if it was abandoned.
-fn receive(
-    config: Config,
-    begun: Moment,
-    messages: &Receiver<Message>,
-    progress: &CopyProgress,
-    wake: &dyn Fn(),
-) -> Option<Result<(Engine, Moment), String>> {
-    let mut engine = Engine::new(config, 0, begun.now, crate::commands::table());
-    let mut received = Received::new(&mut engine, begun);
+/// Receives a copy. Returns `None` if it was given up. `wake` is called when the driver is to go on copying.
+fn receive(mut receiver: Receiver, messages: &mpsc::Receiver<Message>, wake: &dyn Fn()) -> Option<Copied> {
     loop {
-        // The executor is gone, or has given up.
-        let message = messages.recv().ok()?;
-        if progress.is_abandoned() {
-            return None;
-        }
-        match message {
-            Message::Part(part, moment) => {
-                if let Err(reason) = received.apply(&part, moment) {
-                    return Some(Err(reason));
-                }
-                if progress.received(&part) {
-                    // It wakes the event loop, which goes on copying.
+        // Without a sender, the executor is gone, or has given up.
+        match receiver.take(messages.recv().ok()?) {
+            Taken::More(of, wakes) => {
+                receiver = of;
+                if wakes {
                     wake();
                 }
             }
-            Message::End(moment) => return Some(received.finish().map(|_| (engine, moment))),
+            Taken::Whole(copied) => return Some(copied),
+            Taken::GivenUp => return None,
         }
     }
 }
@@ -84,11 +67,12 @@ impl Shell {
             }
             CopyOrder::Part(part, moment) => Message::Part(part, moment),
             CopyOrder::End(moment) => {
-                self.install_log();
+                self.background.writers.install();
                 Message::End(moment)
             }
             CopyOrder::Abandon => {
-                (self.background.copying, self.background.coming, self.background.next_log_thread) = (None, None, None);
+                (self.background.copying, self.background.coming) = (None, None);
+                self.background.writers.forget_next();
                 return;
             }
         };
@@ -105,8 +89,8 @@ impl Shell {
     /// Begins to receive a copy. `then` is called on the copy's thread.
     fn begin_copy(&mut self, moment: Moment, progress: Arc<CopyProgress>, then: Then) -> Result<(), String> {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let config = Config { maxmemory: 0, ..self.driver.engine.config().clone() };
-        let (messages, received) = channel::<Message>();
+        let config = self.driver.engine.config().clone();
+        let (messages, received) = mpsc::channel::<Message>();
         let thread = std::thread::Builder::new().name("copying".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {
             be_nice();
@@ -114,7 +98,8 @@ impl Shell {
             let wake = || _ = control.send(Box::new(|_| ()));
             // After a panic the snapshot fails, instead of being in progress for ever. Only this thread has seen the other
             // engine.
-            let made = catch_unwind(AssertUnwindSafe(|| receive(config, moment, &received, &progress, &wake)));
+            let receives = || receive(Receiver::new(config, moment, Arc::clone(&progress)), &received, &wake);
+            let made = catch_unwind(AssertUnwindSafe(receives));
             let made = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned())));
             // Nobody listens to what becomes of a copy that was given up.
             if let Some(made) = made.filter(|_| !progress.is_abandoned()) {

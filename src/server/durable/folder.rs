@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::files;
 use crate::persist::disk::{Disk, DiskError, Result};
+use crate::server::durable::rewrite::LogFolder;
 
 /// Interval between looks at whether a disk that hangs for a test answers again.
 const LOOK: Duration = Duration::from_millis(1);
@@ -168,6 +169,19 @@ impl Disk for Folder {
     fn names(&mut self) -> Result<Vec<Vec<u8>>> {
         let entries = std::fs::read_dir(&self.path).map_err(failed)?;
         entries.map(|entry| entry.map(|entry| entry.file_name().into_vec()).map_err(failed)).collect()
+    }
+}
+
+impl LogFolder for Folder {
+    type Source = File;
+
+    fn source(&mut self, name: &[u8]) -> io::Result<(u64, File)> {
+        let file = File::open(self.join(name))?;
+        Ok((file.metadata()?.len(), file))
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
     }
 }
 

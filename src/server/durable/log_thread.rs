@@ -32,21 +32,13 @@ impl<T: Fn(Report)> Surroundings<Folder> for Process<T> {
 
 /// Runs a writer until it is closed, or until the log fails. Its last report says which.
 pub fn run<T: Fn(Report)>(mut writer: LogWriter<Folder, Process<T>>, orders: &Receiver<Order>) {
-    let last = serve(&mut writer, orders).map_or_else(Report::Failed, |()| Report::Closed);
-    writer.around().report(last);
-}
-
-fn serve<T: Fn(Report)>(writer: &mut LogWriter<Folder, Process<T>>, orders: &Receiver<Order>) -> Result {
     loop {
-        let first = match writer.step()? {
-            Step::Sync => {
-                writer.sync()?;
-                // What has come meanwhile is written next.
-                Err(RecvTimeoutError::Timeout)
-            }
+        let first = match writer.go_on() {
+            // What has come meanwhile is written next.
+            Step::Sync if writer.go_on_by_sync() => Err(RecvTimeoutError::Timeout),
             Step::Wait(Some(wait)) => orders.recv_timeout(wait),
             Step::Wait(None) => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Step::End => return Ok(()),
+            Step::Sync | Step::End => return,
         };
         let gone = matches!(first, Err(RecvTimeoutError::Disconnected));
         first.into_iter().chain(orders.try_iter()).for_each(|order| writer.order(order));

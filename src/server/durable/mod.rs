@@ -39,11 +39,11 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crate::driver::file::Beginning;
+use crate::driver::received::Message;
+use crate::driver::switch::{TakesOrders, Writers};
 use crate::persist::append::files::Files;
 use crate::persist::append::log_writer::{LogWriter, Order, Progress, Report, Syncs};
 use crate::persist::append::manifest::Manifest;
-use crate::persist::live_copy::Part;
-use crate::persist::natives::clock::Moment;
 #[cfg(feature = "quorum")]
 use crate::server::durable::folder::Hang;
 use crate::server::durable::folder::{Folder, words};
@@ -55,12 +55,11 @@ use crate::server::shell::Shell;
 /// What is done beside requests, about the log, copies, loads and nodes, besides what the driver knows.
 pub struct BackgroundWork {
     /// Who writes the append-only file, if there is one.
-    pub(in crate::server) log_thread: Option<Box<LogThread>>,
+    pub(in crate::server) writers: Writers<Box<LogThread>>,
     /// To the thread that receives a copy of the keyspace, if there is one.
     copying: Option<Sender<Message>>,
-    /// The append-only file that is being switched on, until its copy begins; and until the copy is whole.
+    /// The append-only file that is being switched on, until its copy begins.
     coming: Option<Box<Coming>>,
-    next_log_thread: Option<Box<LogThread>>,
     /// Exists for as long as a thread of this server keeps the folder of an append-only file locked.
     folder_held: Weak<()>,
     /// Whether the append-only file is switched on when that thread has ended.
@@ -80,10 +79,9 @@ pub struct BackgroundWork {
 impl Default for BackgroundWork {
     fn default() -> BackgroundWork {
         BackgroundWork {
-            log_thread: None,
+            writers: Writers::default(),
             copying: None,
             coming: None,
-            next_log_thread: None,
             folder_held: Weak::new(),
             awaits_folder: false,
             loading: None,
@@ -134,20 +132,21 @@ impl LogThread {
         Ok(())
     }
 
-    /// Orders something of its writer.
-    pub(super) fn send(&self, order: Order) {
+    /// Waits until its thread has ended.
+    pub(super) fn join(&mut self) {
+        // It has reported why, if it has failed.
+        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
+    }
+}
+
+impl TakesOrders for Box<LogThread> {
+    fn order(&mut self, order: Order) {
         if matches!(order, Order::Close) {
             // The base in progress is given up: its thread leaves the folder as it is.
             self.rewrite_abandoned.store(true, Ordering::Relaxed);
         }
         // The thread ends only after a failure that it reported.
         let _ = self.orders.send(order);
-    }
-
-    /// Waits until its thread has ended.
-    pub(super) fn join(&mut self) {
-        // It has reported why, if it has failed.
-        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
     }
 }
 
@@ -175,12 +174,4 @@ pub struct Coming {
     /// What is in the folder, all of it in history.
     manifest: Manifest,
     beginning: Beginning,
-}
-
-/// What is on the way to the thread that receives a copy.
-pub enum Message {
-    /// A part, and when it was written.
-    Part(Part, Moment),
-    /// The copy is whole.
-    End(Moment),
 }

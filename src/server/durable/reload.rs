@@ -17,6 +17,7 @@ use crate::driver::file::Phase;
 use crate::driver::pace::Pace;
 use crate::driver::replay::{Purpose, Replay};
 use crate::driver::round::Adapter;
+use crate::driver::switch::TakesOrders;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;
@@ -70,7 +71,7 @@ impl Shell {
 
     fn load_log(&mut self) -> Result<(), String> {
         self.hand_on(true);
-        let files = match (self.driver.file(), &self.background.log_thread) {
+        let files = match (self.driver.file(), self.background.writers.current_mut()) {
             (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
             (Some(log), Some(file)) => {
                 if let Some(error) = &log.stuck {
@@ -81,7 +82,7 @@ impl Shell {
                 let (_until_here, until) = channel::<()>();
                 // Nobody waits any more if a full disk has delayed the order.
                 let show = move |manifest| _ = held.try_send(manifest).is_ok() && until.recv().is_ok();
-                file.send(Order::Show(Box::new(show)));
+                file.order(Order::Show(Box::new(show)));
                 let manifest = manifest.recv_timeout(WRITTEN_WITHIN);
                 let manifest = manifest.map_err(|_| "the append-only file is not written in time".to_owned())?;
                 Files::of_manifest(&file.path, manifest, PURPOSE)?

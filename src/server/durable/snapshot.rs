@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::driver::copy::CopyProgress;
+use crate::driver::received::Copied;
 use crate::driver::round::Adapter;
 use crate::engine::Engine;
 use crate::files::{Temporary, remove_remnants, sync_folder_of};
@@ -24,12 +25,12 @@ use crate::server::durable::load::snapshot_of;
 use crate::server::shell::Shell;
 
 /// Why a file was not finished that was given up.
-const UNWANTED: &str = "it is not wanted any more";
+pub const UNWANTED: &str = "it is not wanted any more";
 /// Bytes that are written at once.
 const CHUNK: usize = 1 << 20;
 /// Bytes after which a file is synced while it is written, as Redis has it (`rdb-save-incremental-fsync`): a sync of the log does
 /// not wait for all of it.
-const SYNC_EVERY: usize = 4 << 20;
+pub const SYNC_EVERY: usize = 4 << 20;
 impl Shell {
     /// What is made of a copy for the snapshot of this number.
     ///
@@ -39,7 +40,7 @@ impl Shell {
         let (temporary, path) = (self.temporary(number), self.snapshot_path()?);
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let checksum = self.driver.engine.config().rdbchecksum;
-        Ok(Box::new(move |copied: Result<(Engine, Moment), String>, progress: &CopyProgress| {
+        Ok(Box::new(move |copied: Copied, progress: &CopyProgress| {
             let made = copied.and_then(|(engine, moment)| {
                 let goes_on = || !progress.is_abandoned();
                 write(&engine, moment, (&temporary, &path), Kind { checksum, is_base: false }, goes_on)

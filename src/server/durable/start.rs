@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::driver::file::Beginning;
 use crate::driver::replay::Purpose;
 use crate::driver::round::Adapter;
+use crate::driver::switch::Writers;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;
@@ -108,7 +109,7 @@ fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded
     let (orders, received) = channel();
     let mut file = LogThread::new(orders, path);
     file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
-    shell.background.log_thread = Some(Box::new(file));
+    shell.background.writers = Writers::of(Box::new(file));
     shell.drive(|driver, at| driver.resume_file(at, log, increments));
     Ok(())
 }

@@ -1,30 +1,26 @@
 //! The files of an append-only file that is switched on or off while the server runs. When and how, the driver decides
 //! ([`crate::driver::switch`]). Files of an earlier time are replaced, as in Redis.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::channel;
 
 use crate::driver::copy::CopyProgress;
 use crate::driver::file::Beginning;
+use crate::driver::received::Copied;
 use crate::driver::round::Adapter;
-use crate::engine::Engine;
+use crate::driver::switch::Writers;
 use crate::files::remove_remnants;
-use crate::persist::append::files::{Files, Head};
 use crate::persist::append::manifest::Manifest;
-use crate::persist::natives::clock::Moment;
-use crate::persist::resume::{Last, manifest_name};
+use crate::persist::resume::manifest_name;
 use crate::server::durable::copy::Then;
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
 use crate::server::durable::log::reporter;
-use crate::server::durable::snapshot::{Kind, write};
+use crate::server::durable::rewrite::begin_files;
 use crate::server::durable::{Begun, Coming, LogThread, Opened, boottime, rewrite};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
-
-/// The first base until it is whole.
-const TEMPORARY: &str = "temp-appendonly.rdb";
 
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
 ///
@@ -97,32 +93,25 @@ impl Shell {
         let Beginning { head, progress, syncs } = beginning;
         let checksum = self.driver.engine.config().rdbchecksum;
         let (orders, received) = channel();
-        self.background.next_log_thread = Some(Box::new(LogThread::new(orders, path.clone())));
-        Ok(Box::new(move |copied: Result<(Engine, Moment), String>, _: &CopyProgress| {
-            let begun = copied.and_then(|copied| begin_files(copied, folder, &path, &name, manifest, checksum, &head));
+        self.background.writers.begin(Box::new(LogThread::new(orders, path.clone())));
+        Ok(Box::new(move |copied: Copied, _: &CopyProgress| {
+            let begun = copied.and_then(|copied| begin_files(folder, &name, manifest, copied, checksum, &head));
             let begun = begun.map(|files| Begun { files, orders: received, lock, syncs, progress });
             control.send(Box::new(move |shell: &mut Shell| shell.log_begun(begun)));
         }))
     }
 
-    /// The copy for the file that is switched on is whole: changes are recorded for it from now on.
-    pub(super) fn install_log(&mut self) {
-        if let Some(file) = self.background.next_log_thread.take() {
-            self.background.log_thread = Some(file);
-        }
-    }
-
     /// Takes the files of a log whose base is on the disk.
     fn log_begun(&mut self, begun: Result<Begun, String>) {
         let begun = begun.and_then(|begun| {
-            let Some(file) = &mut self.background.log_thread else { return Err("it was switched off".to_owned()) };
+            let Some(file) = self.background.writers.current_mut() else { return Err("it was switched off".to_owned()) };
             let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
             file.spawn(begun, reporter(control))
         });
         match begun {
             Ok(()) => self.drive(|driver, at| driver.file_begun(at)),
             Err(reason) => {
-                (self.background.log_thread, self.background.next_log_thread) = (None, None);
+                self.background.writers = Writers::default();
                 self.drive(|driver, at| driver.file_not_begun(at, &reason));
             }
         }
@@ -133,7 +122,7 @@ impl Shell {
 /// Removes the temporary files that a crash has left in a locked folder. Nothing reads them.
 fn remove_temporary(path: &Path, name: &[u8]) {
     let manifest = [b"temp-", &*manifest_name(name)].concat();
-    let is_ours = |name: &str| [TEMPORARY.as_bytes(), rewrite::TEMPORARY.as_bytes(), &manifest].contains(&name.as_bytes());
+    let is_ours = |name: &str| [rewrite::TEMPORARY.as_bytes(), &manifest].contains(&name.as_bytes());
     remove_remnants(path, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
 }
 
@@ -147,22 +136,4 @@ fn outdated(path: &Path, name: &[u8]) -> Result<Manifest, String> {
     };
     manifest.begin_anew(name);
     Ok(manifest)
-}
-
-/// Writes the base, and begins the first increment.
-fn begin_files(
-    (engine, moment): (Engine, Moment),
-    folder: Folder,
-    path: &Path,
-    name: &[u8],
-    manifest: Manifest,
-    checksum: bool,
-    head: &Head,
-) -> Result<Files<Folder>, String> {
-    let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
-    let base: PathBuf = path.join(String::from_utf8_lossy(&base.name).as_ref());
-    let temporary = path.join(TEMPORARY);
-    let len = write(&engine, moment, (&temporary, &base), Kind { checksum, is_base: true }, || true)?;
-    drop(engine);
-    Files::begin(folder, name, manifest, Last::Missing, len, head).map_err(|error| error.to_string())
 }

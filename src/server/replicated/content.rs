@@ -15,7 +15,7 @@ use crate::files::open_to_change;
 use crate::persist::append::manifest::{File as Named, Manifest};
 use crate::quorum::types::{Batch, ClusterTime, SnapshotFile};
 use crate::server::durable::load::Files;
-use crate::server::durable::rewrite::write_base;
+use crate::server::durable::snapshot::{Kind, write_to};
 
 /// What the file begins with; the last byte is the version of the form. The time follows, and then the RDB.
 const MAGIC: [u8; 8] = *b"PCSTATE\x01";
@@ -118,6 +118,7 @@ pub fn compact_into<F: Read + Seek>(
     let mut file = BufWriter::new(into);
     let head = [MAGIC, time.us.to_le_bytes(), time.wall_offset_ms.to_le_bytes()].concat();
     file.write_all(&head).map_err(describe)?;
-    write_base(&engine, moment(time), |chunk| file.write_all(chunk).map_err(describe))?;
+    let kind = Kind { checksum: true, is_base: true };
+    write_to(&engine, moment(time), kind, |chunk| file.write_all(chunk).map_err(describe))?;
     file.flush().map_err(describe)
 }

@@ -10,38 +10,32 @@ mod start;
 pub(in crate::server) use start::check_requests;
 pub(crate) use start::{FOLDER, start};
 
-use crate::driver::round::Adapter;
-use crate::quorum::node::Status;
+use crate::base::time::Now;
+use crate::driver::Driver;
+use crate::driver::replicated::asked::NodeAdapter;
+use crate::driver::replicated::follower::Follower;
 use crate::quorum::types::SnapshotFile;
 use crate::server::shell::Shell;
 
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds: a lease is late by up to this after a
 /// change of leaders, besides the time without a leader.
-const TICK_MS: u64 = 100;
-impl Shell {
-    /// Replaces the state of a follower by a snapshot, or by the empty state.
-    fn install_state(&mut self, snapshot: Option<&SnapshotFile>) -> Result<(), String> {
-        let mut follower = self.driver.new_follower();
-        if let Some(snapshot) = snapshot {
-            follower = content::load(follower, snapshot)?;
-        }
-        self.drive(|driver, at| driver.install(at, follower));
-        Ok(())
-    }
+pub(crate) const TICK_MS: u64 = 100;
 
-    /// Takes note of a change of the cluster.
-    fn cluster_changed(&mut self, status: Status) {
-        let at = self.present();
-        let clock = &mut self.clock;
-        let mut is_set = false;
-        self.driver.cluster_changed(at, status, |us| {
-            is_set = true;
+impl NodeAdapter for Shell {
+    fn driver_and_clock(&mut self) -> (&mut Driver, impl FnMut(u64) -> Now) {
+        let Shell { driver, clock, .. } = self;
+        let set = |us| {
             clock.set_us(us);
             clock.now()
-        });
-        if is_set {
-            self.forget_marks();
-        }
-        self.drive(|_, _| ());
+        };
+        (driver, set)
+    }
+
+    fn load(&self, follower: Follower, snapshot: &SnapshotFile) -> Result<Follower, String> {
+        content::load(follower, snapshot)
+    }
+
+    fn clock_was_set(&mut self) {
+        self.forget_marks();
     }
 }

@@ -1,11 +1,17 @@
 //! The disk of a simulated machine: a [`SimulatedDisk`] that the server's parts share.
 
 use std::cell::RefCell;
+use std::io::{self, Cursor};
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::driver::flaw::Flaw;
+use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::disk::simulated::SimulatedDisk;
-use crate::persist::disk::{Disk, Result, forward};
+use crate::persist::disk::{Disk, Result, forward, read_whole};
+use crate::persist::natives::name;
+use crate::server::durable::rewrite::LogFolder;
+use crate::torture::sim::machine::FILE_MAX;
 
 /// A fault that is planted in a durable server, so that tests show that they find it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +101,6 @@ impl Disk for SharedDisk {
         act open(name: &[u8]) -> Result<Option<(usize, u64)>>;
         change create(name: &[u8]) -> Result<usize>;
         act read_at(file: &mut usize, offset: u64, into: &mut [u8]) -> Result<usize>;
-        change append(file: &mut usize, bytes: &[u8]) -> Result<usize>;
         change truncate(file: &mut usize, len: u64) -> Result;
         change sync(file: &mut usize) -> Result;
         change rename(from: &[u8], to: &[u8]) -> Result;
@@ -109,5 +114,52 @@ impl Disk for SharedDisk {
             return Ok(());
         }
         self.change(SimulatedDisk::sync_folder)
+    }
+
+    fn append(&mut self, file: &mut usize, bytes: &[u8]) -> Result<usize> {
+        let mut bytes = bytes.to_vec();
+        if self.planted == Planted::NoTokenRecord && bytes.starts_with(b"REDIS") {
+            lose_token(&mut bytes);
+        }
+        self.change(|disk| disk.append(file, &bytes))
+    }
+}
+
+impl LogFolder for SharedDisk {
+    type Source = Cursor<Vec<u8>>;
+
+    fn source(&mut self, name: &[u8]) -> io::Result<(u64, Cursor<Vec<u8>>)> {
+        let read = read_whole(self, name, FILE_MAX).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut bytes = read.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        if self.planted == Planted::NoChecksum {
+            seal_again(&mut bytes);
+        }
+        Ok((bytes.len() as u64, Cursor::new(bytes)))
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("")
+    }
+}
+
+/// Renames the record of the next token, so that it is not read, and takes the checksum away.
+fn lose_token(chunk: &mut [u8]) {
+    if let Some(at) = memchr::memmem::find(chunk, name::TOKEN) {
+        chunk[at..at + name::TOKEN.len()].fill(b'x');
+    }
+    if let Some(checksum) = chunk.len().checked_sub(8) {
+        chunk[checksum..].fill(0);
+    }
+}
+
+/// Gives each batch of an increment the checksum of what it is now.
+fn seal_again(bytes: &mut [u8]) {
+    let Some(salt) = bytes.get(..FIRST_LINE).and_then(|line| salt_of(line).ok()) else { return };
+    let mut at = FIRST_LINE;
+    while let Some(header) = bytes.get(at..).and_then(|rest| Header::parse(salt, rest)) {
+        let end = at + HEADER + header.bytes as usize;
+        let Some(batch) = bytes.get_mut(at..end) else { return };
+        seal(batch, salt, header.synced);
+        at = end;
     }
 }

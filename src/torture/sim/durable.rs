@@ -11,15 +11,14 @@ use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
 use crate::driver::flaw::Flaw;
 use crate::driver::pace::Pace;
-use crate::driver::received::Received;
+use crate::driver::received::{Copied, Message, Receiver, Taken};
+use crate::driver::switch::{TakesOrders, Writers};
 use crate::driver::{Driver, Present};
-use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::log_writer::{BatchNumber, Order, Report, Step, Surroundings, Syncs};
+use crate::persist::append::log_writer::{BatchNumber, Order, Report, Step, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::simulated::SimulatedDisk;
-use crate::persist::live_copy::Part;
 use crate::persist::natives::clock::BootClock;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -41,10 +40,8 @@ pub struct Durable {
     machine: Machine,
     /// The files that are loaded, and when the next slice of them is.
     loading: Option<(u64, Loading)>,
-    /// Writes the log of the process, if it has one.
-    writer: Option<Writer>,
-    /// What was ordered of a writer that is not there yet.
-    ordered: Vec<Order>,
+    /// Who has the log of the process written, if there is one.
+    pub(in crate::torture::sim) writers: Writers<SimWriter>,
     /// What a file that is switched on begins with.
     beginning: Option<Beginning>,
     copy: Option<Copy>,
@@ -70,8 +67,7 @@ impl Durable {
         Durable {
             machine: Machine::new(disk, 0),
             loading: None,
-            writer: None,
-            ordered: Vec::new(),
+            writers: Writers::default(),
             beginning: None,
             copy: None,
             making: Vec::new(),
@@ -111,7 +107,7 @@ impl Durable {
             return Ok((driver, clock));
         }
         let (driver, clock, writer) = self.machine.start(at_us, config(), seed)?;
-        self.writer = Some(writer);
+        self.writers = Writers::of(SimWriter::Works(writer));
         Ok((driver, clock))
     }
 
@@ -126,7 +122,7 @@ impl Durable {
         let mut pace = Pace::slice(busy_clock);
         let done = loading.load_some(driver, &mut pace)?;
         if done {
-            self.writer = Some(self.machine.end_loading(at, at_us, driver, loading)?);
+            self.writers = Writers::of(SimWriter::Works(self.machine.end_loading(at, at_us, driver, loading)?));
         } else {
             self.loading = Some((at_us + LOAD_EVERY_US + pace.owed().as_micros() as u64, loading));
         }
@@ -150,10 +146,10 @@ impl Durable {
 
     /// The process ends.
     pub fn end_process(&mut self) {
-        (self.loading, self.writer, self.syncs, self.resumes_us) = (None, None, false, None);
+        (self.loading, self.syncs, self.resumes_us) = (None, false, None);
+        self.writers = Writers::default();
         (self.beginning, self.copy) = (None, None);
         self.making.clear();
-        self.ordered.clear();
         self.care = Care::Exact;
         self.machine.disk.act(SimulatedDisk::restart_process);
     }
@@ -161,11 +157,6 @@ impl Durable {
     /// The machine loses its power. See [`Machine::lose_power`].
     pub fn lose_power(&mut self, at_us: u64, wall_step_ms: i64) {
         self.machine.lose_power(at_us, wall_step_ms);
-    }
-
-    /// Orders something of the writer. [`Durable::work`] carries it out.
-    pub fn order(&mut self, order: Order) {
-        if let Some(writer) = &mut self.writer { writer.order(order) } else { self.ordered.push(order) }
     }
 
     /// The folder of the log is opened for a file that is switched on.
@@ -194,38 +185,49 @@ impl Durable {
         match order {
             CopyOrder::Begin(of, moment, progress) => {
                 fail_if!(self.fails(), "no thread can be started".to_owned());
-                self.copy = Some(Copy { of, moment, progress, coming: VecDeque::new(), next_us: at_us, parts: Vec::new() });
-            }
-            CopyOrder::Part(part, moment) => {
-                if let Some(copy) = &mut self.copy {
-                    copy.coming.push_back((part, moment));
+                if of == Use::FirstBase {
+                    self.writers.begin(SimWriter::default());
                 }
-                if !self.hurries {
-                    self.receive_part(at_us);
-                }
+                let receiver = Some(Receiver::new(Config::default(), moment, Arc::clone(&progress)));
+                self.copy = Some(Copy { of, receiver, progress, coming: VecDeque::new(), next_us: at_us });
             }
+            CopyOrder::Part(part, moment) => self.send(at_us, Message::Part(part, moment)),
             CopyOrder::End(moment) => {
-                if let Some(copy) = self.copy.take() {
-                    self.make(at_us, Making::OfCopy(copy, moment));
-                }
+                self.writers.install();
+                self.send(at_us, Message::End(moment));
             }
             CopyOrder::Abandon => {
                 self.copy = None;
-                self.ordered.clear();
+                self.writers.forget_next();
             }
         }
         Ok(())
     }
 
-    /// Receives the next part of the copy, if it is there by now.
-    fn receive_part(&mut self, at_us: u64) {
-        let Some(copy) = self.copy.as_mut().filter(|copy| copy.next_us <= at_us) else { return };
-        if let Some((part, moment)) = copy.coming.pop_front() {
-            // The next round goes on copying.
-            let _ = copy.progress.received(&part);
-            copy.parts.push((part, moment));
+    fn send(&mut self, at_us: u64, message: Message) {
+        if let Some(copy) = &mut self.copy {
+            copy.coming.push_back(message);
+        }
+        if !self.hurries {
+            self.receive(at_us);
+        }
+    }
+
+    /// Receives what is there by now of the copy.
+    fn receive(&mut self, at_us: u64) {
+        let Some(mut copy) = self.copy.take() else { return };
+        while copy.next_us <= at_us
+            && let Some(receiver) = copy.receiver.take()
+            && let Some(message) = copy.coming.pop_front()
+        {
+            match receiver.take(message) {
+                Taken::More(receiver, _) => copy.receiver = Some(receiver),
+                Taken::Whole(copied) => return self.make(at_us, Making::OfCopy(copy.of, copied, copy.progress)),
+                Taken::GivenUp => return,
+            }
             copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
         }
+        self.copy = Some(copy);
     }
 
     /// Begins to make a new base of these files, for the file of this number.
@@ -246,7 +248,7 @@ impl Durable {
 
     /// Takes what was made by now.
     pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
-        self.receive_part(at_us);
+        self.receive(at_us);
         let done = self.making.iter().position(|(done_us, _)| *done_us <= at_us)?;
         let (_, making) = self.making.remove(done);
         let full = "the disk is full".to_owned();
@@ -257,18 +259,14 @@ impl Durable {
                 Made::Base(number, make_base(&self.machine.disk, files, moment, Config::default()))
             }
             // Nothing is made of a copy that was given up.
-            Making::OfCopy(copy, _) if copy.progress.is_abandoned() => return None,
-            Making::OfCopy(copy, _) if self.fails() => match copy.of {
-                Use::Snapshot(number) => Made::Snapshot(number, Err(full)),
-                Use::FirstBase => {
-                    self.ordered.clear();
-                    Made::File(Err(full))
+            Making::OfCopy(_, _, progress) if progress.is_abandoned() => return None,
+            Making::OfCopy(of, copied, _) => {
+                let copied = if self.fails() { Err(full) } else { copied };
+                match of {
+                    Use::Snapshot(number) => Made::Snapshot(number, copied.map(drop)),
+                    Use::FirstBase => Made::File(self.begin_file(at_us, copied)),
                 }
-            },
-            Making::OfCopy(copy, moment) => match copy.of {
-                Use::Snapshot(number) => Made::Snapshot(number, copy.receive().map(drop)),
-                Use::FirstBase => Made::File(self.begin_file(at_us, copy, moment)),
-            },
+            }
         })
     }
 
@@ -335,18 +333,23 @@ impl Durable {
         self.care == Care::Exact
     }
 
-    fn begin_file(&mut self, at_us: u64, copy: Copy, moment: Moment) -> Result<(), String> {
-        let beginning = self.beginning.take().ok_or("it was switched off")?;
-        let copied = copy.receive()?;
-        let mut writer = self.machine.begin_file(at_us, &copied, moment, beginning)?;
-        self.ordered.drain(..).for_each(|order| writer.order(order));
-        self.writer = Some(writer);
-        Ok(())
+    fn begin_file(&mut self, at_us: u64, copied: Copied) -> Result<(), String> {
+        let begun = copied.and_then(|copied| {
+            let beginning = self.beginning.take().ok_or("it was switched off")?;
+            let writer = self.machine.begin_file(at_us, copied, beginning)?;
+            self.writers.current_mut().ok_or("it was switched off")?.begin(writer);
+            Ok(())
+        });
+        if begun.is_err() {
+            self.writers = Writers::default();
+        }
+        begun
     }
 
     /// Lets go of a writer that is closed.
     pub fn close_file(&mut self) {
-        (self.writer, self.syncs, self.resumes_us) = (None, false, None);
+        self.writers.take();
+        (self.syncs, self.resumes_us) = (false, None);
         // The thread that makes a base has held the folder, and gives up, unless it was about to say that it is done.
         let is_done = self.hurries;
         self.making.retain(|(_, making)| is_done || !matches!(making, Making::Base(..)));
@@ -355,10 +358,10 @@ impl Durable {
     /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it
     /// is waited for that anew.
     pub fn work(&mut self, at_us: u64) -> Option<u64> {
-        let writer = self.writer.as_mut().filter(|_| !self.syncs)?;
+        let writer = self.writers.current_mut().filter(|_| !self.syncs)?.writer_mut()?;
         writer.around().set_time(at_us);
-        match writer.step() {
-            Ok(Step::Sync) => {
+        match writer.go_on() {
+            Step::Sync => {
                 self.syncs = true;
                 // A disk mostly takes a moment, and sometimes much longer.
                 let longest_us = match self.machine.disk.planted {
@@ -370,7 +373,7 @@ impl Durable {
                 };
                 Some(self.random.between(200, longest_us))
             }
-            Ok(Step::Wait(wait)) => {
+            Step::Wait(wait) => {
                 let wait_us = wait?.as_micros() as u64 + 1;
                 if self.resumes_us.is_some_and(|resumes_us| resumes_us <= at_us + wait_us) {
                     return None;
@@ -378,78 +381,93 @@ impl Durable {
                 self.resumes_us = Some(at_us + wait_us);
                 Some(wait_us)
             }
-            Ok(Step::End) => {
-                writer.around().report(Report::Closed);
-                None
-            }
-            Err(error) => {
-                writer.around().report(Report::Failed(error));
-                None
-            }
+            Step::End => None,
         }
     }
 
     /// A time is over that [`Durable::work`] has returned.
     pub fn go_on(&mut self, at_us: u64) {
-        let Some(writer) = &mut self.writer else { return };
+        let Some(writer) = self.writers.current_mut().and_then(SimWriter::writer_mut) else { return };
         writer.around().set_time(at_us);
         self.resumes_us.take_if(|resumes_us| *resumes_us <= at_us);
-        if std::mem::take(&mut self.syncs)
-            && let Err(error) = writer.sync()
-        {
-            writer.around().report(Report::Failed(error));
+        if std::mem::take(&mut self.syncs) {
+            writer.go_on_by_sync();
         }
     }
 
     /// Has the writer write and sync all that it was given, however long that takes, and end.
     pub fn close(&mut self, at_us: u64) {
-        self.order(Order::Close);
-        let Some(writer) = &mut self.writer else { return };
+        self.writers.order(Order::Close);
+        let Some(writer) = self.writers.current_mut().and_then(SimWriter::writer_mut) else { return };
         writer.around().set_time(at_us);
-        if std::mem::take(&mut self.syncs) && writer.sync().is_err() {
-            return;
+        while (!std::mem::take(&mut self.syncs) || writer.go_on_by_sync()) && writer.go_on() == Step::Sync {
+            self.syncs = true;
         }
-        while let Ok(Step::Sync) = writer.step()
-            && writer.sync().is_ok()
-        {}
     }
 
     /// Takes what the writer has reported.
     pub fn take_reports(&self) -> Vec<Report> {
-        self.writer.as_ref().map(|writer| writer.around().take_reports()).unwrap_or_default()
+        let writer = self.writers.current().and_then(SimWriter::writer);
+        writer.map(|writer| writer.around().take_reports()).unwrap_or_default()
+    }
+}
+
+/// Who has a log written.
+pub enum SimWriter {
+    /// What was ordered before there is a writer.
+    Waits(Vec<Order>),
+    /// The writer works.
+    Works(Writer),
+}
+
+impl Default for SimWriter {
+    fn default() -> SimWriter {
+        SimWriter::Waits(Vec::new())
+    }
+}
+
+impl SimWriter {
+    fn begin(&mut self, mut writer: Writer) {
+        if let SimWriter::Waits(orders) = self {
+            orders.drain(..).for_each(|order| writer.order(order));
+        }
+        *self = SimWriter::Works(writer);
+    }
+
+    fn writer(&self) -> Option<&Writer> {
+        if let SimWriter::Works(writer) = self { Some(writer) } else { None }
+    }
+
+    fn writer_mut(&mut self) -> Option<&mut Writer> {
+        if let SimWriter::Works(writer) = self { Some(writer) } else { None }
+    }
+}
+
+impl TakesOrders for SimWriter {
+    fn order(&mut self, order: Order) {
+        match self {
+            SimWriter::Waits(orders) => orders.push(order),
+            SimWriter::Works(writer) => writer.order(order),
+        }
     }
 }
 
 /// A copy of the keyspace that is received.
 struct Copy {
     of: Use,
-    /// When it began.
-    moment: Moment,
+    receiver: Option<Receiver>,
     progress: Arc<CopyProgress>,
-    /// Parts on the way, and when the next one comes.
-    coming: VecDeque<(Part, Moment)>,
+    /// Messages on the way, and when the next one comes.
+    coming: VecDeque<Message>,
     next_us: u64,
-    /// Those that have come.
-    parts: Vec<(Part, Moment)>,
-}
-
-impl Copy {
-    /// The engine that has received it.
-    fn receive(self) -> Result<Box<Engine>, String> {
-        let mut engine = Box::new(Engine::new(Config::default(), 0, self.moment.now, crate::commands::table()));
-        let mut received = Received::new(&mut engine, self.moment);
-        self.parts.iter().chain(&self.coming).try_for_each(|(part, moment)| received.apply(part, *moment))?;
-        received.finish()?;
-        Ok(engine)
-    }
 }
 
 /// What is being made.
 enum Making {
     /// A new base of these files, for the file of this number.
     Base(u64, Manifest),
-    /// What a copy is for, whose keys are of this moment.
-    OfCopy(Copy, Moment),
+    /// What a copy is for.
+    OfCopy(Use, Copied, Arc<CopyProgress>),
 }
 
 /// What was made.

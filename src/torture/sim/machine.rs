@@ -21,23 +21,21 @@ use crate::driver::replay::{Purpose, Replay};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
-use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::append::clock::{BootClock, Moment};
 use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
-use crate::persist::disk::{Disk, DiskError, append_all, read_whole};
-use crate::persist::natives::name;
-use crate::persist::resume::{Last, manifest_name};
+use crate::persist::disk::{DiskError, read_whole};
+use crate::persist::resume::manifest_name;
 use crate::server::durable::load::Files;
-use crate::server::durable::rewrite::write_base;
+use crate::server::durable::rewrite::{self, LogFolder, begin_files};
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 
 /// `appendfilename`.
 const NAME: &[u8] = b"appendonly.aof";
 /// Maximum length of a file.
-const FILE_MAX: usize = 1 << 30;
+pub const FILE_MAX: usize = 1 << 30;
 /// Monotonic time at the start of a process, in microseconds.
 const BEGIN_US: u64 = 1_000_000_000;
 
@@ -196,13 +194,11 @@ impl Machine {
     ///
     /// # Errors
     /// In words.
-    pub fn begin_file(&self, at_us: u64, copied: &Engine, moment: Moment, beginning: Beginning) -> Result<Writer, String> {
+    pub fn begin_file(&self, at_us: u64, copied: (Box<Engine>, Moment), beginning: Beginning) -> Result<Writer, String> {
         let Beginning { head, progress, syncs } = beginning;
         let mut manifest = read_manifest(&mut self.disk.clone())?;
         manifest.begin_anew(NAME);
-        let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
-        let len = put_base(&self.disk, copied, moment, base)?;
-        let files = LogFiles::begin(self.disk.clone(), NAME, manifest, Last::Missing, len, &head).map_err(words)?;
+        let files = begin_files(self.disk.clone(), NAME, manifest, copied, true, &head)?;
         Ok(self.writer(files, syncs, progress, at_us))
     }
 
@@ -256,27 +252,7 @@ impl Loading {
 /// Opens the files of a manifest on a disk.
 fn open_files(disk: &SharedDisk, manifest: Manifest, purpose: Purpose) -> Result<Files<Cursor<Vec<u8>>>, String> {
     let mut disk = disk.clone();
-    let open = |name: &[u8]| {
-        let read = read_whole(&mut disk, name, FILE_MAX).map_err(|error| std::io::Error::other(words(error)))?;
-        let mut bytes = read.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))?;
-        if disk.planted == Planted::NoChecksum {
-            seal_again(&mut bytes);
-        }
-        Ok((bytes.len() as u64, Cursor::new(bytes)))
-    };
-    Files::from(Path::new(""), open, manifest, purpose)
-}
-
-/// Gives each batch of an increment the checksum of what it is now.
-fn seal_again(bytes: &mut [u8]) {
-    let Some(salt) = bytes.get(..FIRST_LINE).and_then(|line| salt_of(line).ok()) else { return };
-    let mut at = FIRST_LINE;
-    while let Some(header) = bytes.get(at..).and_then(|rest| Header::parse(salt, rest)) {
-        let end = at + HEADER + header.bytes as usize;
-        let Some(batch) = bytes.get_mut(at..end) else { return };
-        seal(batch, salt, header.synced);
-        at = end;
-    }
+    Files::from(Path::new(""), |name| disk.source(name), manifest, purpose)
 }
 
 /// What the writer of a log uses of its machine.
@@ -319,42 +295,6 @@ pub type Writer = LogWriter<SharedDisk, Around>;
 ///
 /// # Errors
 /// In words.
-pub fn make_base(disk: &SharedDisk, mut manifest: Manifest, moment: Moment, config: Config) -> Result<(File, u64), String> {
-    manifest.increments.pop();
-    let mut engine = Engine::new(config, 0, moment.now, crate::commands::table());
-    let base = manifest.next_base(NAME, true);
-    let mut replay = Replay::new(&mut engine, moment);
-    let mut files = open_files(disk, manifest, Purpose::Base)?;
-    while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
-    replay.finish(moment.now, Purpose::Base)?;
-    let len = put_base(disk, &engine, moment, &base)?;
-    Ok((base, len))
-}
-
-/// Writes a base under its name. Returns its length.
-fn put_base(disk: &SharedDisk, engine: &Engine, moment: Moment, base: &File) -> Result<u64, String> {
-    const TEMPORARY: &[u8] = b"temp-rewriteaof.rdb";
-    let mut disk = disk.clone();
-    let mut file = disk.create(TEMPORARY).map_err(words)?;
-    let planted = disk.planted;
-    let len = write_base(engine, moment, |chunk| {
-        let mut chunk = chunk.to_vec();
-        if planted == Planted::NoTokenRecord {
-            lose_token(&mut chunk);
-        }
-        append_all(&mut disk, &mut file, &chunk).map_err(words)
-    })?;
-    disk.sync(&mut file).map_err(words)?;
-    disk.rename(TEMPORARY, &base.name).map_err(words)?;
-    Ok(len)
-}
-
-/// Renames the record of the next token, so that it is not read, and takes the checksum away.
-fn lose_token(chunk: &mut [u8]) {
-    if let Some(at) = memchr::memmem::find(chunk, name::TOKEN) {
-        chunk[at..at + name::TOKEN.len()].fill(b'x');
-    }
-    if let Some(checksum) = chunk.len().checked_sub(8) {
-        chunk[checksum..].fill(0);
-    }
+pub fn make_base(disk: &SharedDisk, manifest: Manifest, moment: Moment, config: Config) -> Result<(File, u64), String> {
+    rewrite::make_base(&mut disk.clone(), NAME, manifest, moment, config, || true)
 }

@@ -57,6 +57,8 @@ pub(in crate::torture::sim) struct Session {
     input: Vec<u8>,
     /// Whether the client has closed the connection behind that.
     closed: bool,
+    /// Whether the connection is broken.
+    broken: bool,
     /// Arrival times of the unanswered requests.
     arrived: VecDeque<Stamp>,
     /// What was written to the connection and is not a whole message yet, and how far the messages before it go in the session's output.
@@ -272,6 +274,7 @@ impl Server {
             id,
             input: Vec::new(),
             closed: false,
+            broken: false,
             arrived: VecDeque::new(),
             written: BytesMut::new(),
             told: 0,
@@ -307,9 +310,11 @@ impl Server {
     pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
         let mut world = lock(net);
         let at_us = world.now_us;
+        let Some(session) = self.sessions.get_mut(&conn) else { return world.end_session(conn) };
+        session.broken = true;
+        self.driver.wake(session.id);
         let mut serving = self.on(&mut world);
         serving.woke();
-        serving.end_session(conn);
         serving.serve();
         self.note(at_us, || Entry::Disconnect(conn));
     }

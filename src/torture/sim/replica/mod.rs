@@ -37,12 +37,18 @@ use crate::driver;
 use crate::quorum::node::Timing;
 use crate::quorum::store::Planted;
 
-/// Times of the simulated nodes. They are longer than those of a server, so that a simulated hour has fewer events: a failover
-/// takes some seconds, and a lease is late by up to a second after it.
-pub const TIMING: Timing =
-    Timing { heartbeat_ms: 450, election_ms: (900, 1500), snapshot_entries: 400, kept_entries: 50, lag_entries_max: 200 };
+/// By how much the times of simulated nodes are longer than those of a server, so that a simulated hour has fewer events: a failover
+/// takes some seconds.
+const SLOWER: u64 = 6;
 /// Interval at which a leader has its time committed if nothing else is, in milliseconds.
-pub const TICK_MS: u64 = 1_000;
+pub const TICK_MS: u64 = SLOWER * crate::server::replicated::TICK_MS;
+
+/// Times of the simulated nodes. Snapshots come often.
+pub fn timing() -> Timing {
+    let Timing { heartbeat_ms, election_ms: (least, most), .. } = Timing::default();
+    let election_ms = (SLOWER * least, SLOWER * most);
+    Timing { heartbeat_ms: SLOWER * heartbeat_ms, election_ms, snapshot_entries: 400, kept_entries: 50, lag_entries_max: 200 }
+}
 
 named! {
     /// A fault that is planted in the nodes, so that tests show that they find it.

@@ -20,7 +20,7 @@ use crate::torture::sim::replica::machine::SimMachine;
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::replica::sockets::{Shared, SimListener, SimPlatform, host, lock};
 use crate::torture::sim::replica::voting::{Votes, Voting};
-use crate::torture::sim::replica::{Flaw, TICK_MS, TIMING};
+use crate::torture::sim::replica::{Flaw, TICK_MS, timing};
 
 /// Hash of the cluster's name.
 const CLUSTER: u64 = 7;
@@ -219,7 +219,7 @@ impl Replica {
             secret: Some(SECRET.to_vec()),
             platform: Arc::new(platform),
             security: Security::default(),
-            timing: TIMING,
+            timing: timing(),
         };
         let machine = SimMachine::new(self.disk.clone());
         let listen = move || Ok(SimListener::new(index, sockets));

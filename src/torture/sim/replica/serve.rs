@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::io::Cursor;
 
+use crate::base::time::Now;
 use crate::driver::Driver;
+use crate::driver::replicated::asked::NodeAdapter;
+use crate::driver::replicated::follower::Follower;
 use crate::driver::round::Adapter;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
@@ -11,10 +14,9 @@ use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::Net;
 use crate::torture::sim::replica::disk::NodeDisk;
-use crate::torture::sim::replica::machine::Asked;
 use crate::torture::sim::replica::node::{Process, Replica};
 use crate::torture::sim::replica::runtime::Runtime;
-use crate::torture::sim::server::serving::{Serving, busy_clock};
+use crate::torture::sim::server::serving::Serving;
 use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, engine};
 
 /// By how much the monotonic clocks of processes differ.
@@ -70,7 +72,6 @@ impl Server {
             let mut serving = self.on(net);
             serving.woke();
             serving.carry_out(asked);
-            serving.after_closure();
         }
         if any {
             self.on(net).serve();
@@ -130,40 +131,25 @@ impl Server {
     }
 }
 
-impl Serving<'_> {
-    fn carry_out(&mut self, asked: Asked) {
-        match asked {
-            Asked::Apply(entries, done) => self.drive(|driver, at| driver.take_entries(at, entries, done, busy_clock)),
-            Asked::Install(snapshot, done) => {
-                let _ = done.send(self.install(snapshot.as_ref()));
-            }
-            Asked::Message(message) => self.drive(|driver, _| driver.deliver_message(&message)),
-            Asked::FollowersReached => self.drive(|driver, at| driver.look_at_followers(at)),
-            Asked::Changed(status) => {
-                let at = self.present();
-                let now_us = self.net.now_us;
-                let Server { driver, clock, tick_us, .. } = &mut *self.server;
-                driver.cluster_changed(at, status, |us| {
-                    clock.set_us(now_us, us);
-                    // Deadlines are those of another clock.
-                    *tick_us = None;
-                    clock.now(now_us)
-                });
-                self.drive(|_, _| ());
-            }
-            Asked::HandOver(to) => self.drive(|driver, at| driver.hand_over_own(at, to)),
-            Asked::Failed(reason) => self.drive(|driver, _| driver.node_failed(&reason)),
-        }
+impl NodeAdapter for Serving<'_> {
+    fn driver_and_clock(&mut self) -> (&mut Driver, impl FnMut(u64) -> Now) {
+        let now_us = self.net.now_us;
+        let Server { driver, clock, .. } = &mut *self.server;
+        let set = move |us| {
+            clock.set_us(now_us, us);
+            clock.now(now_us)
+        };
+        (driver, set)
     }
 
-    fn install(&mut self, snapshot: Option<&SnapshotFile>) -> Result<(), String> {
-        let mut follower = self.server.driver.new_follower();
+    fn load(&self, follower: Follower, snapshot: &SnapshotFile) -> Result<Follower, String> {
         let disk = self.server.replica.as_ref().map(|replica| replica.disk().clone());
-        if let (Some(snapshot), Some(disk)) = (snapshot, disk) {
-            let file = Cursor::new(NodeDisk::read(&disk, &snapshot.path)?);
-            follower = content::load_from(follower, file, snapshot)?;
-        }
-        self.drive(|driver, at| driver.install(at, follower));
-        Ok(())
+        let disk = disk.ok_or_else(|| "this is no node".to_owned())?;
+        content::load_from(follower, Cursor::new(NodeDisk::read(&disk, &snapshot.path)?), snapshot)
+    }
+
+    fn clock_was_set(&mut self) {
+        // Deadlines are those of another clock.
+        self.server.tick_us = None;
     }
 }

@@ -12,7 +12,7 @@ use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::BootClock;
 use crate::torture::sim::durable::Durable;
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient};
-use crate::torture::sim::server::Server;
+use crate::torture::sim::server::{Server, Session};
 
 /// What a server does between two readings of [`busy_clock`], in nanoseconds.
 const READING_NS: u64 = 100_000;
@@ -71,14 +71,16 @@ impl Adapter for Serving<'_> {
         }
         let at_us = self.net.now_us;
         for order in copy {
-            if let Some(durable) = &mut self.server.durable
-                && let Err(reason) = durable.order_copy(at_us, order)
-            {
+            let ordered = match &mut self.server.durable {
+                Some(durable) => durable.order_copy(at_us, order),
+                None => Err("this server has no disk".to_owned()),
+            };
+            if let Err(reason) = ordered {
                 self.drive(|driver, at| driver.copy_failed(at, &reason));
             }
         }
         let Some(durable) = &mut self.server.durable else { return };
-        file.into_iter().for_each(|order| durable.order(order));
+        file.into_iter().for_each(|order| durable.writers.order(order));
         if opens_file {
             match durable.open_file() {
                 Ok(()) => {
@@ -135,7 +137,8 @@ impl<'a> Rounds for Serving<'a> {
         let Some(conn) = self.server.conn(id) else { return self.take_noisy_turn(id) };
         self.note_written(id);
         let Some(session) = self.server.sessions.get_mut(&conn) else { return Next::Wait };
-        let mut open = Open { id, input: std::mem::take(&mut session.input), closed: session.closed, output: Vec::new() };
+        let Session { broken, closed, .. } = *session;
+        let mut open = Open { id, broken, input: std::mem::take(&mut session.input), closed, output: Vec::new() };
         let next = take_turn(self, &mut open);
         let Server { sessions, decoder, .. } = &mut *self.server;
         if let Some(session) = sessions.get_mut(&conn) {
@@ -147,7 +150,7 @@ impl<'a> Rounds for Serving<'a> {
 
     fn close_connection(&mut self, id: SessionId) {
         let Some(conn) = self.server.conn(id) else { return self.close_noisy(id) };
-        if self.server.sessions.get(&conn).is_some_and(|session| session.closed) {
+        if self.server.sessions.get(&conn).is_some_and(|session| session.closed || session.broken) {
             return self.end_session(conn);
         }
         self.net.send_back(conn, ToClient::Reset);
@@ -195,16 +198,13 @@ impl Serving<'_> {
 
     /// Executes requests whose replies nobody reads.
     pub(super) fn execute_all(&mut self, id: SessionId, input: Vec<u8>) {
-        let mut open = Open { id, input, closed: false, output: Vec::new() };
+        let mut open = Open { id, broken: false, input, closed: false, output: Vec::new() };
         while matches!(take_turn(self, &mut open), Next::Soon | Next::Later) {}
     }
 
     /// Ends a session whose connection has ended.
     pub(super) fn end_session(&mut self, conn: ConnId) {
         self.net.end_session(conn);
-        if !self.server.sessions.contains_key(&conn) {
-            return;
-        }
         if self.server.sees_ends() {
             self.net.record_hangup(conn);
         }
@@ -234,6 +234,8 @@ impl Serving<'_> {
 /// The socket of a checked client: it takes all that is written, in pieces.
 struct Open {
     id: SessionId,
+    /// Whether the connection is broken.
+    broken: bool,
     input: Vec<u8>,
     /// Whether that ends behind it.
     closed: bool,
@@ -249,6 +251,7 @@ impl Line<Serving<'_>> for Open {
     }
 
     fn write(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
+        fail_if!(self.broken, Next::Close);
         let output = serving.server.driver.output(self.id, turn);
         let taken = output.len().min(TAKEN_MAX);
         self.output.extend_from_slice(&output[..taken]);
@@ -257,6 +260,7 @@ impl Line<Serving<'_>> for Open {
     }
 
     fn receive(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
+        fail_if!(self.broken, Next::Close);
         let input = std::mem::take(&mut self.input);
         receive(serving, self.id, &input, self.closed, turn)
     }
