@@ -9,7 +9,7 @@
 //!
 //! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of
 //! `torture` (a network, disks and clocks of its own). They are to translate, and to decide nothing: then what a simulated hour
-//! proves is proved of what runs. How files are loaded is the server's still.
+//! proves is proved of what runs. What reads and makes files is the server's, over any disk.
 //!
 //! - [`round`]: the order of it all, and what an adapter has to be;
 //! - [`connections`]: what connections do with bytes, and who has a turn;

@@ -33,7 +33,7 @@
 //! # The way of a deadline
 //!
 //! ```text
-//!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::expire_due ▶ Space::take_due removes the key ▶ the event `expired`
+//!   timer ▶ Adapter::tick ▶ Engine::advance ▶ Keyspace::expire_due ▶ Space::take_due removes the key ▶ the event `expired`
 //!   a command that meets an expired key first: Db::locate_here ▶ Db::end ▶ Db::expire
 //! ```
 //!

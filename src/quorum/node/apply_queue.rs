@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::quorum::node::application::Previous;
-    use crate::quorum::types::{Batch, ClusterTime, NodeId, SnapshotFile};
+    use crate::quorum::types::{Batch, ClusterTime};
 
     /// The indexes of a group, and who is told of it.
     type Group = (Vec<u64>, oneshot::Sender<Applied>);

@@ -2,23 +2,28 @@
 //! turns of the event loop: clients are served meanwhile, and get `LOADING` errors.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, channel};
 use std::time::{Duration, Instant};
 
-use crate::driver::file::Beginning;
+use crate::driver::Driver;
+use crate::driver::file::{Beginning, FileLog};
 use crate::driver::replay::Purpose;
 use crate::driver::round::Adapter;
 use crate::driver::switch::Writers;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;
+use crate::persist::append::log_writer::{Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
+use crate::persist::disk::DiskError;
 use crate::persist::resume::Last;
 use crate::server::durable::folder::Folder;
-use crate::server::durable::load::slices::{Loading, Then};
+use crate::server::durable::load::slices::{Load, Loading, Then};
 use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
 use crate::server::durable::log::reporter;
+use crate::server::durable::rewrite::LogFolder;
 use crate::server::durable::snapshot::remove_temporary;
 use crate::server::durable::{Begun, LogThread, Opened, boottime};
 use crate::server::net::control::Control;
@@ -50,9 +55,9 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     // In this order: time that passes between the two makes a lease end later, not earlier.
     let boot = boottime::now();
     let moment = Moment { boot, now: shell.clock.now() };
-    let replay = shell.driver.begin_loading(moment, files.progress().1);
+    let load = Load::begin(&mut shell.driver, moment, files);
     let began = Instant::now();
-    shell.background.loading = Some(Box::new(Loading { replay, files, then, source, began, resumes: began }));
+    shell.background.loading = Some(Box::new(Loading { load, then, source, began, resumes: began }));
     shell.update_background();
     Ok(())
 }
@@ -99,12 +104,40 @@ fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("Can't open or create append-only dir {}: {error}", path.display())
 }
 
+/// A log that goes on behind the files that were loaded, and what its writer begins with.
+pub struct Resumed<F: LogFolder> {
+    /// The driver's part ([`Driver::resume_file`]).
+    pub log: Box<FileLog>,
+    /// The files.
+    pub files: LogFiles<F>,
+    /// Where the writer tells what it has done.
+    pub progress: Arc<Progress>,
+    /// When it syncs.
+    pub syncs: Syncs,
+}
+
+/// Begins the next increment behind the files that were loaded.
+///
+/// # Errors
+/// The disk's.
+pub fn resume<F: LogFolder>(
+    driver: &mut Driver,
+    moment: Moment,
+    folder: F,
+    name: &[u8],
+    LoadedFiles { manifest, last, bytes }: LoadedFiles,
+) -> Result<Resumed<F>, DiskError> {
+    let (log, Beginning { head, progress, syncs }) = driver.new_file(moment.now, moment.boot);
+    let files = LogFiles::begin(folder, name, manifest, last, bytes, &head)?;
+    Ok(Resumed { log, files, progress, syncs })
+}
+
 /// Begins to log, after the files of the folder were loaded.
 fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
-    let (log, Beginning { head, progress, syncs }) = shell.driver.new_file(shell.clock.now(), boottime::now());
-    let files = LogFiles::begin(folder, &name, loaded.manifest, loaded.last, loaded.bytes, &head);
-    let files = files.map_err(|error| unwritable(&path, &error))?;
+    let moment = Moment { boot: boottime::now(), now: shell.clock.now() };
+    let resumed = resume(&mut shell.driver, moment, folder, &name, loaded).map_err(|error| unwritable(&path, &error))?;
+    let Resumed { log, files, progress, syncs } = resumed;
     let increments = files.manifest().increments.len();
     let (orders, received) = channel();
     let mut file = LogThread::new(orders, path);
@@ -128,15 +161,14 @@ impl Shell {
     pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
         let delay = self.driver.engine.config().key_load_delay;
         let Some(mut loading) = self.background.loading.take() else { return Ok(()) };
-        if !loading.wait(delay).is_zero() || !loading.load_some(delay)? {
-            self.driver.note_loaded(loading.files.progress().0, loading.files.used_memory());
+        if !loading.wait(delay).is_zero() || !loading.load_some(&mut self.driver)? {
             self.background.loading = Some(loading);
             return Ok(());
         }
-        let Loading { replay, files, then, source, began, .. } = *loading;
-        let keys = self.driver.end_loading(self.clock.now(), replay, files.purpose(), files.tally())?;
+        let Loading { load, then, source, began, .. } = *loading;
+        let (files, keys) = load.end(&mut self.driver, self.clock.now())?;
         tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
-        then(self, files.finish())?;
+        then(self, files)?;
         self.drive(|driver, at| driver.log_as_configured(at));
         self.after_closure();
         Ok(())

@@ -18,7 +18,7 @@ use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{BatchNumber, Order, Report, Step, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
-use crate::persist::disk::simulated::SimulatedDisk;
+use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::persist::natives::clock::BootClock;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -50,6 +50,8 @@ pub struct Durable {
     care: Care,
     /// Whether the operator changes it often, and new bases and copies take long or fail.
     hurries: bool,
+    /// Whether the disk is full.
+    full: bool,
     /// Number of the process.
     pub process: u64,
     /// Whether a sync is on its way.
@@ -73,6 +75,7 @@ impl Durable {
             making: Vec::new(),
             care: Care::Exact,
             hurries: false,
+            full: false,
             process: 0,
             syncs: false,
             resumes_us: None,
@@ -151,6 +154,8 @@ impl Durable {
         (self.beginning, self.copy) = (None, None);
         self.making.clear();
         self.care = Care::Exact;
+        // There is room again for the next one.
+        self.fill(false);
         self.machine.disk.act(SimulatedDisk::restart_process);
     }
 
@@ -270,8 +275,18 @@ impl Durable {
         })
     }
 
+    /// Fills the disk, or makes room on it.
+    fn fill(&mut self, full: bool) {
+        self.full = full;
+        self.machine.disk.act(|disk| disk.set_failing(full.then_some(Injected::Full)));
+    }
+
     /// What the operator of the server does next.
     pub fn operate(&mut self, driver: &Driver) -> (Vec<Command>, u64) {
+        if self.hurries {
+            let fills = !self.full && self.random.percent(15);
+            self.fill(fills);
+        }
         let word = |text: &str| {
             text.split(' ').fold(None, |command: Option<Command>, word| {
                 Some(command.map_or_else(|| Command::new(word), |command| command.arg(word)))

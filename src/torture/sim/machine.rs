@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::file::Beginning;
 use crate::driver::pace::Pace;
-use crate::driver::replay::{Purpose, Replay};
+use crate::driver::replay::Purpose;
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -28,7 +28,9 @@ use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{DiskError, read_whole};
 use crate::persist::resume::manifest_name;
 use crate::server::durable::load::Files;
+use crate::server::durable::load::slices::Load;
 use crate::server::durable::rewrite::{self, LogFolder, begin_files};
+use crate::server::durable::start::{Resumed, resume};
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 
@@ -144,11 +146,11 @@ impl Machine {
     pub fn load(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock), String> {
         let (mut driver, clock, mut loading) = self.begin_loading(at_us, config, seed)?;
         while !loading.load_some(&mut driver, &mut Pace::unlimited())? {}
-        driver.end_loading(clock.now(at_us), loading.replay, loading.files.purpose(), loading.files.tally())?;
+        loading.end(&mut driver, clock.now(at_us))?;
         Ok((driver.engine, clock))
     }
 
-    /// Starts the server, which loads its files ([`Loading::load_some`]) and then goes on ([`Machine::end_loading`]).
+    /// Starts the server, which loads its files ([`Load::load_some`]) and then goes on ([`Machine::end_loading`]).
     ///
     /// # Errors
     /// The files are refused, in words.
@@ -164,8 +166,8 @@ impl Machine {
         let manifest = read_manifest(&mut self.disk.clone())?;
         let truncates = driver.engine.config().aof_load_truncated;
         let files = open_files(&self.disk, manifest, Purpose::Start { truncates })?;
-        let replay = driver.begin_loading(moment, files.progress().1);
-        Ok((driver, clock, Loading { replay, files }))
+        let loading = Load::begin(&mut driver, moment, files);
+        Ok((driver, clock, loading))
     }
 
     /// The files are loaded: lets the server serve, and begins its log.
@@ -173,11 +175,10 @@ impl Machine {
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
     pub fn end_loading(&self, at: Present, at_us: u64, driver: &mut Driver, loading: Loading) -> Result<Writer, String> {
-        let Loading { replay, files } = loading;
-        driver.end_loading(at.now, replay, files.purpose(), files.tally())?;
-        let loaded = files.finish();
-        let (log, Beginning { head, progress, syncs }) = driver.new_file(at.now, self.boot_clock(at_us));
-        let files = LogFiles::begin(self.disk.clone(), NAME, loaded.manifest, loaded.last, loaded.bytes, &head).map_err(words)?;
+        let (loaded, _) = loading.end(driver, at.now)?;
+        let moment = Moment { boot: self.boot_clock(at_us), now: at.now };
+        let resumed = resume(driver, moment, self.disk.clone(), NAME, loaded).map_err(words)?;
+        let Resumed { log, files, progress, syncs } = resumed;
         let increments = files.manifest().increments.len();
         let writer = self.writer(files, syncs, progress, at_us);
         driver.resume_file(at, log, increments);
@@ -231,23 +232,7 @@ fn read_manifest(disk: &mut SharedDisk) -> Result<Manifest, String> {
 }
 
 /// Files that are loaded.
-pub struct Loading {
-    replay: Replay<Box<Engine>>,
-    files: Files<Cursor<Vec<u8>>>,
-}
-
-impl Loading {
-    /// Loads for as long as `pace` allows. Returns whether all is loaded.
-    ///
-    /// # Errors
-    /// The files are refused, in words.
-    pub fn load_some(&mut self, driver: &mut Driver, pace: &mut Pace) -> Result<bool, String> {
-        self.replay.set_key_load_delay(driver.engine.config().key_load_delay);
-        let done = self.files.load_some(&mut self.replay, pace)?;
-        driver.note_loaded(self.files.progress().0, self.files.used_memory());
-        Ok(done)
-    }
-}
+pub type Loading = Load<Cursor<Vec<u8>>>;
 
 /// Opens the files of a manifest on a disk.
 fn open_files(disk: &SharedDisk, manifest: Manifest, purpose: Purpose) -> Result<Files<Cursor<Vec<u8>>>, String> {

@@ -141,8 +141,10 @@ pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
 
 fn connect(driver: &mut Driver, at: Now) -> SessionId {
     let id = driver.engine.connect(at, Peer::default());
-    // As after HELLO 3.
-    driver.engine.sessions_mut()[id].protocol = Protocol::Resp3;
+    // As after HELLO 3, with the password that a server may ask for.
+    let session = &mut driver.engine.sessions_mut()[id];
+    session.protocol = Protocol::Resp3;
+    session.flags |= SessionFlags::AUTHENTICATED;
     driver.add_connection(at, id);
     id
 }
@@ -284,9 +286,12 @@ impl Server {
         self.note(at_us, || Entry::Connect(conn));
     }
 
-    /// Gives a client a session. Without a connection, it is an unchecked one.
+    /// Gives a client a session. Without a connection, it is an unchecked one, which has to log in if the server asks for that.
     fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
         let id = connect(&mut self.driver, self.clock.now(at_us));
+        if conn.is_none() {
+            self.driver.engine.sessions_mut()[id].flags.remove(SessionFlags::AUTHENTICATED);
+        }
         if self.conns.len() <= id.index() {
             self.conns.resize(id.index() + 1, None);
         }

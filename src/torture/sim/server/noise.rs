@@ -40,7 +40,7 @@ const WRITES: [&str; 11] = [
 ];
 
 /// What else they send. A command that stands twice is sent more often.
-const OTHERS: [&str; 55] = [
+const OTHERS: [&str; 59] = [
     "GET {key}",
     "GET {key}",
     "LRANGE list:{n} 0 -1",
@@ -69,12 +69,16 @@ const OTHERS: [&str; 55] = [
     "CLIENT KILL TYPE pubsub",
     "CLIENT LIST",
     "CLIENT NO-EVICT ON",
+    "AUTH secret",
     "HELLO 2",
     "HELLO 3",
     "RESET",
     "QUIT",
     "CONFIG SET timeout 1",
     "CONFIG SET timeout 0",
+    "CONFIG SET requirepass secret",
+    "CONFIG SET requirepass ",
+    "AUTH wrong",
     "CONFIG SET save {n}\u{a0}1",
     "CONFIG SET save ",
     "CONFIG SET stop-writes-on-bgsave-error no",
@@ -157,6 +161,10 @@ impl Noise {
         let writes = random.percent(30);
         let little = writes && self.writes_little;
         let mut sent = Vec::new();
+        if random.percent(10) {
+            // A password may be asked for.
+            sent.extend(Command::new("AUTH").arg("secret").wire());
+        }
         for _ in 0..if little { 1 } else { count } {
             let of: &[&str] = if writes { &WRITES } else { &OTHERS };
             let command = of[random.below(of.len() as u64) as usize];
