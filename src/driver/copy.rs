@@ -2,7 +2,7 @@
 //! time, and another engine receives them ([`crate::driver::received`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use crate::driver::backpressure::Limits;
 use crate::driver::file::FileLog;
@@ -42,6 +42,17 @@ impl CopyProgress {
         }
     }
 
+    /// Whether so much is on the way that the driver has to wait for the receiver, which calls it then.
+    fn must_wait(&self) -> bool {
+        if self.backlog.load(Ordering::Relaxed) <= self.backlog_max {
+            return false;
+        }
+        self.waits.store(true, Ordering::Relaxed);
+        // One of the two sees what the other has written: the receiver that it is waited for, or the driver that there is less by now.
+        fence(Ordering::SeqCst);
+        self.backlog.load(Ordering::Relaxed) > self.backlog_max
+    }
+
     /// Takes note of a part that was received. Returns whether the driver waits for that, and is to be called.
     pub fn received(&self, part: &Part) -> bool {
         let len = part.bytes().len() as u64;
@@ -49,6 +60,8 @@ impl CopyProgress {
             self.changes.fetch_sub(len, Ordering::Relaxed);
         }
         let left = self.backlog.fetch_sub(len, Ordering::Relaxed) - len;
+        // As in `must_wait`.
+        fence(Ordering::SeqCst);
         left < self.backlog_max / 2 && self.waits.swap(false, Ordering::Relaxed)
     }
 }
@@ -131,10 +144,8 @@ impl Driver {
             // Another one may be wanted.
             return self.copies();
         }
-        if progress.backlog.load(Ordering::Relaxed) > self.limits.backlog {
-            progress.waits.store(true, Ordering::Relaxed);
-            // The receiver may have caught up before it saw that.
-            return progress.backlog.load(Ordering::Relaxed) <= self.limits.backlog;
+        if progress.must_wait() {
+            return false;
         }
         let more = copy.step(self.engine.keyspace(), moment, self.limits.copied).unwrap_or(false);
         let whole = !more && !self.engine.keyspace().changes.in_unit();

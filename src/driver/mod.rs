@@ -174,13 +174,6 @@ impl Driver {
         std::mem::take(&mut self.demands)
     }
 
-    /// Whether [`Driver::take_demands`] has something to do.
-    #[inline]
-    pub fn has_demands(&self) -> bool {
-        let Demands { copy, file, opens_file, ends, failed } = &self.demands;
-        !copy.is_empty() || !file.is_empty() || *opens_file || *ends || failed.is_some()
-    }
-
     /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
     #[inline]
     pub fn is_memory_only(&self) -> bool {

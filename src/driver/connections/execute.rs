@@ -127,15 +127,15 @@ impl Driver {
                     break 'requests Stop::Paused;
                 }
                 let args = &*args;
-                let known = Request { args, row: request.command, key: request.key(args) };
+                let known = || Request { args, row: request.command, key: request.key(args) };
                 let before = holds.then(|| (outbox.bytes.len(), self.engine.sessions()[id].db));
                 flags = if self.engine.faults().armed() {
                     outbox.in_place(&mut self.engine, |engine| {
-                        engine.execute_with_faults(now, id, known);
+                        engine.execute_with_faults(now, id, known());
                         engine.sessions()[id].flags
                     })
                 } else {
-                    self.engine.execute_next(now, known, &mut outbox)
+                    self.engine.execute_next(now, known(), &mut outbox)
                 };
                 if let Some((start, db)) = before {
                     self.hold_reply(ns, &outbox, request.command, args, db, start);

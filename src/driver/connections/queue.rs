@@ -96,7 +96,8 @@ impl Driver {
 
     /// Ends a batch of the session `id`, or something else that has used the engine: what it wrote to others is held back as far as
     /// it must be, and those are woken.
-    #[inline]
+    // Two callers, on the way of each turn and each tick: without this, the compiler decides anew with each change elsewhere.
+    #[inline(always)]
     pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_pending_writes(&mut self.connections.pending_writes);
         if !self.is_memory_only() || !self.engine.persistence().answered.is_empty() {

@@ -222,8 +222,8 @@ impl Durable {
     fn receive(&mut self, at_us: u64) {
         let Some(mut copy) = self.copy.take() else { return };
         while copy.next_us <= at_us
-            && let Some(receiver) = copy.receiver.take()
             && let Some(message) = copy.coming.pop_front()
+            && let Some(receiver) = copy.receiver.take()
         {
             match receiver.take(message) {
                 Taken::More(receiver, _) => copy.receiver = Some(receiver),

@@ -69,6 +69,7 @@ pub fn read_manifest(path: &Path, name: &[u8]) -> Result<Option<Manifest>, Strin
 ///
 /// # Errors
 /// In words, with the file and the offset.
+#[cfg(any(test, feature = "internals"))]
 pub fn load_files(
     engine: &mut Engine,
     moment: Moment,
@@ -79,7 +80,10 @@ pub fn load_files(
     load_from(engine, moment, path, |name| open(&path.join(String::from_utf8_lossy(name).as_ref())), manifest, purpose)
 }
 
-/// As [`load_files`], of files that `open` opens by their names and tells the lengths of.
+/// Loads the files of a manifest, which `open` opens by their names and tells the lengths of. Returns the number of keys, too.
+///
+/// # Errors
+/// In words, with the file and the offset.
 pub fn load_from<R: Read + Seek>(
     engine: &mut Engine,
     moment: Moment,
