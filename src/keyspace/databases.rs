@@ -186,6 +186,7 @@ impl Keyspace {
 
     /// When [`Keyspace::expire_due`] has work next, in monotonic milliseconds: a key or a field expires. 0 if memory waits to be
     /// freed.
+    #[inline]
     pub fn next_wake(&self) -> Option<u64> {
         if self.space.has_unfreed() || self.changes.has_retired() || self.changes.has_lost() {
             return Some(0);
@@ -232,6 +233,7 @@ impl Keyspace {
     }
 
     /// Frees some memory of deleted values.
+    #[inline]
     pub(crate) fn free_some(&mut self, budget: &mut u32) {
         if self.space.has_unfreed() {
             self.space.free_some(budget);
