@@ -620,6 +620,7 @@ impl<'a> Db<'a> {
     }
 
     /// Reports a second event for a change that was already reported, such as `expire` for a `SET` with a lease.
+    #[inline]
     pub fn also(&mut self, key: &[u8], event: Event) {
         self.emit(key, event, Effect::None);
     }
