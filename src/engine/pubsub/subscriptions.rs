@@ -86,7 +86,11 @@ impl PubSub {
     }
 
     fn note_retired(&mut self) {
-        self.has_retired = self.registries.iter().any(|registry| !registry.retired.is_empty());
+        self.has_retired = self.any_retired();
+    }
+
+    fn any_retired(&self) -> bool {
+        self.registries.iter().any(|registry| !registry.retired.is_empty())
     }
 
     /// Approximate number of bytes of a session's subscriptions.
@@ -171,5 +175,6 @@ impl PubSub {
         for registry in &self.registries {
             registry.check_invariants();
         }
+        assert_eq!(self.has_retired, self.any_retired(), "what is still to be removed is known");
     }
 }
