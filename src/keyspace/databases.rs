@@ -395,6 +395,16 @@ impl<'a> Db<'a> {
         }
     }
 
+    /// As [`Db::emit`] for an effect that counts as one change, and is made only if anyone observes changes.
+    #[inline(always)]
+    pub(crate) fn emit_with<'e>(&mut self, key: &'e [u8], event: Event, effect: impl FnOnce(Now) -> Effect<'e>) {
+        let (now, db, changes) = (self.now, self.index, &mut self.keyspace.changes);
+        changes.count += 1;
+        if changes.must_report() {
+            changes.report(Change { now, db, key, event, effect: effect(now) });
+        }
+    }
+
     /// A key; does not count as an access.
     pub fn peek(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
         let place = self.locate(key).1?;
@@ -614,13 +624,12 @@ impl<'a> Db<'a> {
         let Some(place) = self.locate(key).1 else { return Ok(false) };
         fail_if!(self.keyspace.space.get(self.dict, place).has_own_deadline(), Error::WRONG_TYPE);
         self.keyspace.space.set_deadline(self.dict, place, deadline);
-        let deadline = deadline.map(|d| self.now.unix_of(d));
-        self.emit(key, event, Effect::Deadline(deadline));
+        self.emit_with(key, event, |now| Effect::Deadline(deadline.map(|d| now.unix_of(d))));
         Ok(true)
     }
 
     /// Reports a second event for a change that was already reported, such as `expire` for a `SET` with a lease.
-    #[inline]
+    #[inline(always)]
     pub fn also(&mut self, key: &[u8], event: Event) {
         self.emit(key, event, Effect::None);
     }
