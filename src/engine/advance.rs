@@ -92,6 +92,7 @@ impl Engine {
     }
 
     /// Whether [`Engine::advance`] has work now.
+    #[inline]
     pub fn has_work(&self, now: Now) -> bool {
         self.next_deadline().is_some_and(|at| now.reached(at))
     }

@@ -33,6 +33,13 @@ impl Outbox {
         session.out.extend_from_slice(&pushed);
     }
 
+    /// Discards the reply that begins there. Out of the way of the requests whose reply is sent.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn discard_reply(&mut self, start: usize) {
+        self.bytes.truncate(start);
+    }
+
     /// Takes the outbox again after [`Outbox::put_back`].
     #[inline]
     pub fn take_again(&mut self, engine: &mut Engine) {

@@ -104,9 +104,8 @@ impl Engine {
             self.keyspace.leases_overdue = now.reached(self.keyspace.changes.locks_due_ms);
         }
         self.keyspace.changes.begin();
-        let mut unknown = None;
         let row = request.row.or_else(|| self.commands.lookup(name));
-        let found = resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
+        let found = resolve_row(row, args).ok();
         let session = &mut self.clients.sessions[id];
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
         session.last_ms = now.mono_ms();
@@ -131,7 +130,7 @@ impl Engine {
                     ran = Some((command, slot));
                 }
             }
-            None => self.refuse_unknown(now, id, args, unknown, &mut reply),
+            None => self.refuse_unknown(now, id, args, &mut reply),
         }
         if self.on_slow_path(SlowPath::MONITOR_OR_TRACKING) {
             self.end_observed(id, found);
@@ -143,7 +142,7 @@ impl Engine {
         session.commands += 1;
         // Asked for now, as the command may have switched replies on or off.
         if session.silenced() {
-            outbox.bytes.truncate(start);
+            outbox.discard_reply(start);
         }
         if !session.out.is_empty() {
             outbox.bytes.append(&mut session.out);
@@ -196,7 +195,7 @@ impl Engine {
 
     /// Refuses a request with an unknown command or a wrong number of arguments.
     #[cold]
-    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Option<Error>, reply: &mut dyn Sink) {
+    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], reply: &mut dyn Sink) {
         let name = args[0];
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
             // A browser was made to connect. The rest of the request may be commands that a web page smuggled in.
@@ -209,7 +208,7 @@ impl Engine {
             if let Some(command) = self.commands.named(args) {
                 self.diagnosis.command_stats.of(command).rejected += 1;
             }
-            if let Some(mut error) = error {
+            if let Err(mut error) = self.commands.resolve(args) {
                 if self.commands.lookup(name).is_some_and(|row| self.hides(row)) {
                     error = Error::unknown_command(args);
                 }

@@ -186,6 +186,7 @@ impl Keyspace {
 
     /// When [`Keyspace::expire_due`] has work next, in monotonic milliseconds: a key or a field expires. 0 if memory waits to be
     /// freed.
+    #[inline]
     pub fn next_wake(&self) -> Option<u64> {
         if self.space.has_unfreed() || self.changes.has_retired() || self.changes.has_lost() {
             return Some(0);
@@ -232,6 +233,7 @@ impl Keyspace {
     }
 
     /// Frees some memory of deleted values.
+    #[inline]
     pub(crate) fn free_some(&mut self, budget: &mut u32) {
         if self.space.has_unfreed() {
             self.space.free_some(budget);
@@ -390,6 +392,16 @@ impl<'a> Db<'a> {
     pub(crate) fn emit(&mut self, key: &[u8], event: Event, effect: Effect<'_>) {
         if self.keyspace.changes.note(&effect) {
             self.keyspace.changes.report(Change { now: self.now, db: self.index, key, event, effect });
+        }
+    }
+
+    /// As [`Db::emit`] for an effect that counts as one change, and is made only if anyone observes changes.
+    #[inline(always)]
+    pub(crate) fn emit_with<'e>(&mut self, key: &'e [u8], event: Event, effect: impl FnOnce(Now) -> Effect<'e>) {
+        let (now, db, changes) = (self.now, self.index, &mut self.keyspace.changes);
+        changes.count += 1;
+        if changes.must_report() {
+            changes.report(Change { now, db, key, event, effect: effect(now) });
         }
     }
 
@@ -612,12 +624,12 @@ impl<'a> Db<'a> {
         let Some(place) = self.locate(key).1 else { return Ok(false) };
         fail_if!(self.keyspace.space.get(self.dict, place).has_own_deadline(), Error::WRONG_TYPE);
         self.keyspace.space.set_deadline(self.dict, place, deadline);
-        let deadline = deadline.map(|d| self.now.unix_of(d));
-        self.emit(key, event, Effect::Deadline(deadline));
+        self.emit_with(key, event, |now| Effect::Deadline(deadline.map(|d| now.unix_of(d))));
         Ok(true)
     }
 
     /// Reports a second event for a change that was already reported, such as `expire` for a `SET` with a lease.
+    #[inline(always)]
     pub fn also(&mut self, key: &[u8], event: Event) {
         self.emit(key, event, Effect::None);
     }

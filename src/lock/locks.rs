@@ -494,27 +494,43 @@ impl Locks {
     }
 
     /// As [`Locks::load`] for a holder. Returns its place in the lock, or refuses where the claim does not hold.
-    #[inline]
+    #[inline(always)]
     fn load_held(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
         key: Key<'_>,
-        &Claim { owner, semaphore, token }: &Claim<'_>,
+        claim: &Claim<'_>,
         lock: &mut Lock,
     ) -> Result<Holder, Refusal> {
-        let refusal = match self.load(keys, now, key, lock) {
-            Found::Native | Found::Plain => return Err(Refusal::WrongType),
-            Found::Lock if (lock.limit > 0) != semaphore => Refusal::WrongType,
-            Found::Lock | Found::Free => match lock.holders.find(owner) {
-                Some(holder) if token.is_none() || token == lock.holders.get(owner).map(|grant| grant.token) => {
-                    return Ok(holder);
-                }
-                _ => Refusal::NotHeld(self.cause(now, key, lock, owner)),
-            },
+        let found = self.load(keys, now, key, lock);
+        if found == Found::Lock
+            && (lock.limit > 0) == claim.semaphore
+            && let Some(holder) = lock.holders.find(claim.owner)
+            && (claim.token.is_none() || claim.token == lock.holders.get(claim.owner).map(|grant| grant.token))
+        {
+            return Ok(holder);
+        }
+        Err(self.refuse_claim(keys, now, key, claim, (found, lock)))
+    }
+
+    /// Why a claim does not hold. Puts back what was loaded.
+    #[cold]
+    fn refuse_claim(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        key: Key<'_>,
+        claim: &Claim<'_>,
+        (found, lock): (Found, &mut Lock),
+    ) -> Refusal {
+        let refusal = match found {
+            Found::Native | Found::Plain => return Refusal::WrongType,
+            Found::Lock if (lock.limit > 0) != claim.semaphore => Refusal::WrongType,
+            Found::Lock | Found::Free => Refusal::NotHeld(self.cause(now, key, lock, claim.owner)),
         };
         self.put_aside(keys, key, lock, false);
-        Err(refusal)
+        refusal
     }
 
     /// Why an owner does not hold the lock that it claims to hold.

@@ -422,6 +422,7 @@ impl Space {
 
     /// The next event that is due; each step on the wheel takes one from the budget. `None` if nothing more is due or the budget
     /// is used up.
+    #[inline]
     pub fn take_due(&mut self, now_ms: u64, budget: &mut u32) -> Option<Due> {
         loop {
             let token = self.wheel.poll(now_ms, budget, |token| {

@@ -62,7 +62,12 @@ pub struct Condition {
 
 impl Condition {
     /// Parses the options of the `EXPIRE` family.
+    #[inline]
     pub fn parse(options: &[&[u8]]) -> Result<Condition> {
+        if options.is_empty() { Ok(Condition::default()) } else { Condition::parse_words(options) }
+    }
+
+    fn parse_words(options: &[&[u8]]) -> Result<Condition> {
         let mut condition = Condition::default();
         for option in options {
             match &*upper(option) {

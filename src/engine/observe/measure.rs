@@ -150,9 +150,12 @@ impl Engine {
         replied: usize,
     ) {
         let large = args.len() > ARGUMENTS_MAX || replied > BYTES_MAX || args.last().is_some_and(|arg| arg.len() > BYTES_MAX);
-        let goes_on = flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id);
-        let long = large || self.running.visited > VISITED_MAX || !self.diagnosis.command_stats.slot(number).bounded;
-        if long || goes_on || self.on_slow_path(SlowPath::TIMED.union(SlowPath::ACTIONS)) {
+        if large
+            || self.running.visited > VISITED_MAX
+            || !self.diagnosis.command_stats.slot(number).bounded
+            || self.on_slow_path(SlowPath::TIMED.union(SlowPath::ACTIONS))
+            || flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id)
+        {
             self.executed_alone(now, id, command, number, args);
             return;
         }

@@ -245,6 +245,10 @@ impl Registry {
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<u32> {
+        // Most have no topics: the name is not hashed.
+        if self.topics.is_empty() {
+            return None;
+        }
         self.names.find(self.name_hash(name), |topic| *self.topics[topic].name == *name)
     }
 

@@ -42,6 +42,8 @@ impl Kind {
 /// All subscriptions.
 pub struct PubSub {
     pub(super) registries: [Registry; 3],
+    /// Whether subscriptions of closed sessions still have to be removed.
+    has_retired: bool,
     /// The encoded message that is being delivered.
     pub(super) frame: Vec<u8>,
     /// Buffer for the channel name of a keyspace event.
@@ -55,7 +57,7 @@ impl PubSub {
     pub fn new(seed: u64) -> Self {
         let registry = || Registry::new(FixedState::with_seed(seed));
         let registries = [registry(), registry(), registry()];
-        PubSub { registries, frame: Vec::new(), channel: Vec::new(), relay: Relay::default() }
+        PubSub { registries, has_retired: false, frame: Vec::new(), channel: Vec::new(), relay: Relay::default() }
     }
 
     fn registry(&self, kind: Kind) -> &Registry {
@@ -80,6 +82,15 @@ impl PubSub {
     /// Ends all subscriptions of a session. If they are many, they remain for a while without an owner.
     pub(in crate::engine) fn forget(&mut self, id: SessionId) {
         self.registries.iter_mut().for_each(|registry| registry.forget(id));
+        self.note_retired();
+    }
+
+    fn note_retired(&mut self) {
+        self.has_retired = self.any_retired();
+    }
+
+    fn any_retired(&self) -> bool {
+        self.registries.iter().any(|registry| !registry.retired.is_empty())
     }
 
     /// Approximate number of bytes of a session's subscriptions.
@@ -90,12 +101,13 @@ impl PubSub {
     /// Whether subscriptions of closed sessions still have to be removed.
     #[inline]
     pub fn has_retired(&self) -> bool {
-        self.registries.iter().any(|registry| !registry.retired.is_empty())
+        self.has_retired
     }
 
     /// Removes subscriptions without an owner, at most `budget` of them.
     pub(in crate::engine) fn free_some(&mut self, budget: &mut u32) {
         self.registries.iter_mut().for_each(|registry| registry.free_some(budget));
+        self.note_retired();
     }
 
     /// The names with subscribers, oldest first.
@@ -163,5 +175,6 @@ impl PubSub {
         for registry in &self.registries {
             registry.check_invariants();
         }
+        assert_eq!(self.has_retired, self.any_retired(), "what is still to be removed is known");
     }
 }

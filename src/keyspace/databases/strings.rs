@@ -30,8 +30,7 @@ impl Db<'_> {
         event: Event,
     ) -> Result {
         let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
-        let deadline = deadline.map(|d| self.now.unix_of(d));
-        self.emit(key, event, Effect::SetString { value, deadline });
+        self.emit_with(key, event, |now| Effect::SetString { value, deadline: deadline.map(|d| now.unix_of(d)) });
         Ok(())
     }
 
@@ -55,9 +54,9 @@ impl Db<'_> {
         let mut entry = self.keyspace.space.get_mut(self.dict, place);
         let value = new(entry.read().bytes().ok_or(Error::WRONG_TYPE)?)?;
         if entry.overwrite(value) {
-            let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
+            let deadline = entry.read().deadline();
             self.note_use(place);
-            self.emit(key, event, Effect::SetString { value, deadline });
+            self.emit_with(key, event, |now| Effect::SetString { value, deadline: deadline.map(|d| now.unix_of(d)) });
             Ok(())
         } else {
             self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event)

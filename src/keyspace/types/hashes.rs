@@ -163,20 +163,15 @@ impl<'a> Db<'a> {
         self.note_lookup(key, !matches!(place, Ok(None)));
         let Some(place) = place? else { return Ok(None) };
         self.touch(place);
-        let now_ms = self.now.ended_ms();
         let space = &self.keyspace.space;
-        Ok(match space.get(self.dict, place).value() {
-            ValueRef::Boxed(Value::Hash(hash)) => Some(HashView {
-                hash: Form::Hash(hash),
-                hasher: space.hasher(),
-                now_ms,
-                has_expired: hash.has_expired_fields(now_ms),
-            }),
-            ValueRef::Count { field, count } => {
-                Some(HashView { hash: Form::Count(counted(field, count)), hasher: space.hasher(), now_ms, has_expired: false })
-            }
-            _ => None,
-        })
+        let (hash, now_ms) = match space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => (Form::Hash(hash), self.now.ended_ms()),
+            // Its field has no deadline.
+            ValueRef::Count { field, count } => (Form::Count(counted(field, count)), 0),
+            _ => return Ok(None),
+        };
+        let has_expired = matches!(hash, Form::Hash(hash) if hash.has_expired_fields(now_ms));
+        Ok(Some(HashView { hash, hasher: space.hasher(), now_ms, has_expired }))
     }
 
     /// The hash that a command changes; `None` if the key does not exist.

@@ -88,7 +88,8 @@ impl Space {
     /// Ends [`Space::cache_hash`]. Must be called before the key's memory is reused.
     #[inline]
     pub fn uncache_hash(&mut self) {
-        self.hashed = CachedHash::NONE;
+        // No key lies there.
+        self.hashed.start = std::ptr::null();
     }
 
     /// The hash of a key, and its place, expired or not, with its entry.
