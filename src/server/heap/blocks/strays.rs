@@ -87,7 +87,8 @@ mod models {
                 let strays = Arc::clone(&strays);
                 thread::spawn(move || push(&strays, number))
             });
-            let mut numbers = if strays.is_empty() { Vec::new() } else { take(&strays) };
+            // Without a look at `is_empty` first: loom then never comes to an order in which there are some.
+            let mut numbers = take(&strays);
             others.into_iter().for_each(|other| other.join().unwrap());
             numbers.extend(take(&strays));
             numbers.sort_unstable();
