@@ -84,7 +84,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod models {
     use loom::sync::Arc;
     use loom::thread;

@@ -8,7 +8,7 @@ use dashmap::DashMap;
 
 use crate::driver::connections::queue::Traffic;
 #[cfg(loom)]
-use crate::server::directory::models::DashMap;
+use models::DashMap;
 
 /// One connection as the rest of the process sees it.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +156,7 @@ mod tests {
     }
 }
 
+#[cfg(test)]
 #[cfg(loom)]
 mod models {
     use std::collections::HashMap;

@@ -366,7 +366,8 @@ fn retryable(result: Result) -> Result<Result> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod models {
     use loom::sync::mpsc;
     use loom::thread;

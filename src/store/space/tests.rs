@@ -67,8 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn key_of(key: u8) -> Vec<u8> {
-    // Some keys are too long for a short head.
-    if key % scaled(12, 24) == scaled(11, 23) { vec![key; 66_000] } else { format!("lock:{key}").into_bytes() }
+    // Some keys are too long for a short head. To hash one of them takes Miri a second: it has them in the test of entries only.
+    if key % 12 == 11 && !cfg!(miri) { vec![key; 66_000] } else { format!("lock:{key}").into_bytes() }
 }
 
 fn slot_of(key: &[u8]) -> u16 {

@@ -42,7 +42,8 @@ impl Strays {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod models {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
