@@ -110,7 +110,7 @@ mod tests {
         for text in bad {
             assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
         }
-        for len in 1..=19 {
+        for len in (1..=19).step_by(scaled(1, 6)) {
             for (at, b) in (0..len).flat_map(|at| (0..=255).step_by(scaled(1, 15)).map(move |b: u8| (at, b))) {
                 let mut text = vec![b'1'; len];
                 text[at] = b;

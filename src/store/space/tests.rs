@@ -273,7 +273,7 @@ fn place_of<E>((hash, found): (KeyHash, Option<(Place, E)>)) -> (KeyHash, Option
 proptest! {
     #![proptest_config(ProptestConfig { cases: scaled(64, 1), ..ProptestConfig::default() })]
     #[test]
-    fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..scaled(120, 8)), seed in any::<u64>()) {
+    fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..scaled(120, 3)), seed in any::<u64>()) {
         let mut model = Model { space: Space::new(DICTS, seed, 5), now: 5, keys: Default::default() };
         model.space.index_slots(SLOTS, slot_of);
         let cached = key_of(3);
