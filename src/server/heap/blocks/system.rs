@@ -3,10 +3,10 @@
 //! Miri knows no address space that is reserved but not accessible. Under Miri the region is a block of the program's allocator, and
 //! so small that a test can use it up.
 
-pub(super) use system::{discard, make_accessible, map, region_bytes, unmap};
+pub(super) use calls::{discard, make_accessible, map, region_bytes, unmap};
 
 #[cfg(not(miri))]
-mod system {
+mod calls {
     use std::ptr;
 
     /// How much address space to reserve at first, in bytes: twice the machine's memory. This is address space only, which takes no
@@ -57,7 +57,7 @@ mod system {
 }
 
 #[cfg(miri)]
-mod system {
+mod calls {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
 
     use crate::server::heap::blocks::{REGION_MIN, SPAN};
