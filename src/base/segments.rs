@@ -158,7 +158,7 @@ mod tests {
         #[test]
         fn it_is_a_set_of_numbers(
             kind in 0..4u8,
-            steps in prop::collection::vec((any::<bool>(), 0..6000u32, 1..scaled(2000u32, 200)), 1..scaled(30, 8)),
+            steps in prop::collection::vec((any::<bool>(), 0..6000u32, 1..scaled(2000u32, 60)), 1..scaled(30, 6)),
         ) {
             let mut segments = Segments::default();
             let mut model = BTreeSet::new();
