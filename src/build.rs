@@ -11,6 +11,8 @@ use std::{env, fs};
 
 fn main() {
     println!("cargo::rerun-if-changed=src/build.rs");
+    // What `.ci/models` sets.
+    println!("cargo::rustc-check-cfg=cfg(loom)");
     name_sanitizers();
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
     let var = |name: &str| env::var(name).unwrap_or_default();

@@ -267,11 +267,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::scaled;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: scaled(10, 1), ..ProptestConfig::default() })]
         #[test]
-        fn it_is_a_map_of_numbers(steps in prop::collection::vec((any::<bool>(), any::<usize>(), 1..1500usize), 1..30)) {
+        fn it_is_a_map_of_numbers(steps in prop::collection::vec((any::<bool>(), any::<usize>(), 1..scaled(1500usize, 200)), 1..scaled(30, 8))) {
             let mut chunks = Chunks::default();
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut serial = 0;
@@ -299,6 +300,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn what_stays_does_not_keep_the_memory_of_what_went() {
         let mut chunks = Chunks::default();
         let numbers: Vec<u32> = (0..100_000u64).map(|n| chunks.insert(n)).collect();

@@ -83,3 +83,25 @@ mod tests {
         assert_eq!(histogram.read(), Durations { count: 6, p50_us: 128, p99_us: 10_000_000_000, max_us: 10_000_000_000 });
     }
 }
+
+#[cfg(test)]
+#[cfg(loom)]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn no_duration_is_lost_whoever_counts_at_the_same_time() {
+        loom::model(|| {
+            let histogram = Arc::new(Histogram::default());
+            let theirs = Arc::clone(&histogram);
+            let other = thread::spawn(move || theirs.record(Duration::from_micros(100)));
+            histogram.record(Duration::from_micros(90));
+            assert!((1..=2).contains(&histogram.read().count));
+            other.join().unwrap();
+            assert_eq!(histogram.read(), Durations { count: 2, p50_us: 100, p99_us: 100, max_us: 100 });
+        });
+    }
+}

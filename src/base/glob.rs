@@ -275,6 +275,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn many_stars_do_not_blow_up() {
         let pattern = b"a*".repeat(900);
         let mut text = vec![b'a'; 50_000];

@@ -65,6 +65,7 @@ pub(crate) fn parse_word(word: [u8; 8], len: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::scaled;
 
     #[test]
     fn integers_have_one_form() {
@@ -109,8 +110,8 @@ mod tests {
         for text in bad {
             assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
         }
-        for len in 1..=19 {
-            for (at, b) in (0..len).flat_map(|at| (0..=255).map(move |b: u8| (at, b))) {
+        for len in (1..=19).step_by(scaled(1, 6)) {
+            for (at, b) in (0..len).flat_map(|at| (0..=255).step_by(scaled(1, 15)).map(move |b: u8| (at, b))) {
                 let mut text = vec![b'1'; len];
                 text[at] = b;
                 let plain = str::from_utf8(&text)

@@ -77,6 +77,12 @@ macro_rules! setters {
     )*};
 }
 
+/// How many steps a test makes. The second number is for Miri, which takes some thousand times as long for each.
+#[cfg(test)]
+pub(crate) const fn scaled<T: Copy>(many: T, under_miri: T) -> T {
+    if cfg!(miri) { under_miri } else { many }
+}
+
 pub mod arguments;
 pub mod chunks;
 pub mod durations;

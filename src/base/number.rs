@@ -342,6 +342,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn sums_have_the_precision_of_an_x87() {
         for (a, b, out) in [
             ("10.50", "0.1", "10.6"),

@@ -146,6 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::scaled;
 
     fn hash_of(kind: u8, number: u32) -> u32 {
         let mixed = number.wrapping_mul(0x9e37_79b1);
@@ -153,11 +154,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: scaled(10, 1), ..ProptestConfig::default() })]
         #[test]
         fn it_is_a_set_of_numbers(
             kind in 0..4u8,
-            steps in prop::collection::vec((any::<bool>(), 0..6000u32, 1..2000u32), 1..30),
+            steps in prop::collection::vec((any::<bool>(), 0..6000u32, 1..scaled(2000u32, 60)), 1..scaled(30, 6)),
         ) {
             let mut segments = Segments::default();
             let mut model = BTreeSet::new();
@@ -177,7 +178,7 @@ mod tests {
                 segments.check_invariants();
                 prop_assert_eq!(segments.len(), model.len());
             }
-            for number in 0..8000 {
+            for number in 0..scaled(8000, 400) {
                 let found = segments.find(hash_of(kind, number), |other| other == number);
                 prop_assert_eq!(found.is_some(), model.contains(&number));
             }
@@ -185,6 +186,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn many_numbers_are_in_many_small_tables() {
         let mut segments = Segments::default();
         let hash = |n: u32| n.wrapping_mul(0x9e37_79b1);

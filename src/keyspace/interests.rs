@@ -425,6 +425,7 @@ impl<T> Interests<T> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::base::scaled;
     use proptest::prelude::*;
 
     fn interested(all: &Interests<u32>, db: u32, name: &[u8]) -> Vec<u32> {
@@ -456,7 +457,7 @@ mod tests {
             any::<usize>().prop_map(Step::Leave),
             (0..20u32).prop_map(Step::Free),
         ];
-        proptest::collection::vec(step, 0..400)
+        proptest::collection::vec(step, 0..scaled(400, 30))
     }
 
     proptest! {
@@ -517,6 +518,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn many_links_go_bit_by_bit_and_a_few_at_once() {
         let mut all = Interests::new(1);
         let (many, few) = (all.enter(1), all.enter(2));

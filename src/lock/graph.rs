@@ -444,6 +444,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn what_is_long_on_one_side_only_is_not_walked_through() {
         const MANY: usize = 10_000;
         const STEPS: u32 = 16;
@@ -490,6 +491,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn the_middle_of_a_long_cycle_is_left_out() {
         let cycle = |len: usize| -> Vec<Step> {
             (0..len).map(|n| Step { owner: name("o", n), waits_for: name("l", n), held: true }).collect()

@@ -10,6 +10,7 @@
 mod reference;
 mod world;
 
+use crate::base::scaled;
 use proptest::prelude::*;
 use proptest::test_runner::RngAlgorithm;
 use world::World;
@@ -169,7 +170,7 @@ const CASES: u32 = if cfg!(debug_assertions) { 2_000 } else { 10_500 };
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
 }
-const STEPS_MAX: usize = 200;
+const STEPS_MAX: usize = scaled(200, 60);
 
 proptest! {
     // This generator is cheap without optimization: the other one took a third of the time.

@@ -469,6 +469,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn long_names_are_bounded_by_their_bytes() {
         let mut requests = Requests::new(1);
         requests.set_bound(1000);

@@ -261,6 +261,7 @@ const POWERS: [u64; 87] = [
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::base::scaled;
     use proptest::prelude::*;
 
     #[test]
@@ -370,6 +371,7 @@ mod tests {
         }
     }
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn every_binary_exponent_has_its_power_of_ten() {
         for exponent in -1137..=960 {
             let (power, _) = power_of_ten_for(exponent);
@@ -394,7 +396,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(scaled(20_000, 20)))]
         #[test]
         fn what_is_written_reads_back_the_same(bits: u64) {
             let value = f64::from_bits(bits);

@@ -3,9 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
+#[cfg(not(loom))]
 use dashmap::DashMap;
 
 use crate::driver::connections::queue::Traffic;
+#[cfg(loom)]
+use models::DashMap;
 
 /// One connection as the rest of the process sees it.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +86,7 @@ pub struct Directory {
 type Map<T> = DashMap<u64, T, foldhash::fast::FixedState>;
 
 /// There is one writer, so few shards are enough, and each costs memory.
-fn map<T>() -> Map<T> {
+fn map<T: Copy>() -> Map<T> {
     DashMap::with_capacity_and_hasher_and_shard_amount(0, Default::default(), 4)
 }
 
@@ -150,5 +153,129 @@ mod tests {
             directory.remove(id);
         }
         assert!(directory.is_empty() && directory.v6.is_empty());
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+mod models {
+    use std::collections::HashMap;
+    use std::fmt;
+    use std::marker::PhantomData;
+    use std::ops::{Deref, DerefMut};
+    use std::rc::Rc;
+
+    use loom::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+    use loom::thread;
+
+    use super::*;
+
+    /// Stands in for the map of the same name, which loom cannot watch: one shard, with a lock that loom watches.
+    pub struct DashMap<K, V, S>(RwLock<HashMap<K, V>>, PhantomData<S>);
+
+    pub struct Ref<'a, K, V> {
+        key: K,
+        value: V,
+        _shard: Rc<RwLockReadGuard<'a, HashMap<K, V>>>,
+    }
+
+    pub struct RefMut<'a, K, V> {
+        key: K,
+        shard: RwLockWriteGuard<'a, HashMap<K, V>>,
+    }
+
+    impl<V: Copy, S> DashMap<u64, V, S> {
+        pub fn with_capacity_and_hasher_and_shard_amount(_: usize, _: S, _: usize) -> Self {
+            DashMap(RwLock::new(HashMap::new()), PhantomData)
+        }
+
+        pub fn len(&self) -> usize {
+            self.0.read().unwrap().len()
+        }
+
+        pub fn is_empty(&self) -> bool {
+            self.len() == 0
+        }
+
+        pub fn get(&self, key: &u64) -> Option<Ref<'_, u64, V>> {
+            self.iter().find(|entry| entry.key() == key)
+        }
+
+        pub fn get_mut(&self, key: &u64) -> Option<RefMut<'_, u64, V>> {
+            let shard = self.0.write().unwrap();
+            shard.contains_key(key).then_some(RefMut { key: *key, shard })
+        }
+
+        pub fn iter(&self) -> impl Iterator<Item = Ref<'_, u64, V>> {
+            let shard = Rc::new(self.0.read().unwrap());
+            let all: Vec<(u64, V)> = shard.iter().map(|(&key, &value)| (key, value)).collect();
+            all.into_iter().map(move |(key, value)| Ref { key, value, _shard: Rc::clone(&shard) })
+        }
+
+        pub fn insert(&self, key: u64, value: V) -> Option<V> {
+            self.0.write().unwrap().insert(key, value)
+        }
+
+        pub fn remove(&self, key: &u64) -> Option<(u64, V)> {
+            self.0.write().unwrap().remove_entry(key)
+        }
+    }
+
+    impl<K, V, S> fmt::Debug for DashMap<K, V, S> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("DashMap")
+        }
+    }
+
+    impl<K, V> Ref<'_, K, V> {
+        pub fn key(&self) -> &K {
+            &self.key
+        }
+
+        pub fn value(&self) -> &V {
+            &self.value
+        }
+    }
+
+    impl<K, V> Deref for Ref<'_, K, V> {
+        type Target = V;
+
+        fn deref(&self) -> &V {
+            &self.value
+        }
+    }
+
+    impl<V> Deref for RefMut<'_, u64, V> {
+        type Target = V;
+
+        fn deref(&self) -> &V {
+            &self.shard[&self.key]
+        }
+    }
+
+    impl<V> DerefMut for RefMut<'_, u64, V> {
+        fn deref_mut(&mut self) -> &mut V {
+            self.shard.get_mut(&self.key).expect("it was there when the shard was locked")
+        }
+    }
+
+    #[test]
+    fn whoever_is_seen_has_an_address_while_connections_come_and_go() {
+        loom::model(|| {
+            let directory = Arc::new(Directory::default());
+            let theirs = Arc::clone(&directory);
+            let executor = thread::spawn(move || {
+                let addr = Some(SocketAddr::from((Ipv6Addr::LOCALHOST, 1)));
+                theirs.insert(1, Entry { addr, fd: 7, connected_at: 0, bytes_in: 0, bytes_out: 0 });
+                theirs.traffic(Traffic { client: 1, received: 5, written: 6 });
+                theirs.remove(1);
+            });
+            for (id, entry) in directory.snapshot() {
+                assert_eq!((id, entry.addr.map(|addr| addr.port())), (1, Some(1)));
+                assert!(matches!((entry.bytes_in, entry.bytes_out), (0, 0) | (5, 6)), "half of the traffic");
+            }
+            executor.join().unwrap();
+            assert!(directory.is_empty() && directory.v6.is_empty());
+        });
     }
 }

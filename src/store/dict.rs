@@ -298,6 +298,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::scaled;
     use crate::store::entry::NewValue;
 
     #[derive(Clone, Debug)]
@@ -308,18 +309,18 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let many = prop_oneof![1..3u16, 1..3000u16];
+        let many = prop_oneof![1..3u16, 1..scaled(3000u16, 30)];
         prop_oneof![
-            (0..5000u16, many.clone()).prop_map(|(from, n)| Step::Set(from, n)),
-            (0..5000u16, many).prop_map(|(from, n)| Step::Remove(from, n)),
-            (0..300usize, 1..40u16).prop_map(|(count, calls)| Step::Scan(count, calls)),
+            (0..scaled(5000u16, 60), many.clone()).prop_map(|(from, n)| Step::Set(from, n)),
+            (0..scaled(5000u16, 60), many).prop_map(|(from, n)| Step::Remove(from, n)),
+            (0..300usize, 1..scaled(40u16, 4)).prop_map(|(count, calls)| Step::Scan(count, calls)),
         ]
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: scaled(24, 1), ..ProptestConfig::default() })]
         #[test]
-        fn behaves_like_a_map(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..30)) {
+        fn behaves_like_a_map(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..scaled(30, 8))) {
             let hasher = KeyHasher::new(seed);
             let mut dict = Dict::default();
             let mut model: HashMap<u16, usize> = HashMap::new();

@@ -60,6 +60,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn counters_grow_with_the_logarithm_of_uses() {
         // What `redis.conf` documents for these factors, within what chance makes of it.
         assert_eq!(after(1, RULES), 6);

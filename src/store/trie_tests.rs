@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::scaled;
 use crate::store::entry::NewValue;
 
 #[derive(Clone, Debug)]
@@ -20,13 +21,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let many = prop_oneof![2 => 1..5u32, 2 => 1..3000u32, 1 => 1..50_000u32];
+    let many = prop_oneof![2 => 1..5u32, 2 => 1..scaled(3000u32, 40), 1 => 1..scaled(50_000u32, 200)];
     prop_oneof![
-        4 => (0..20_000u32, many.clone()).prop_map(|(from, n)| Step::Set(from, n)),
-        3 => (0..20_000u32, many).prop_map(|(from, n)| Step::Remove(from, n)),
-        1 => (0..30_000usize).prop_map(Step::RemoveScanned),
-        3 => (0..2000usize, 1..30u32).prop_map(|(count, calls)| Step::Scan(count, calls)),
-        1 => (0..500usize).prop_map(Step::Pop),
+        4 => (0..scaled(20_000u32, 200), many.clone()).prop_map(|(from, n)| Step::Set(from, n)),
+        3 => (0..scaled(20_000u32, 200), many).prop_map(|(from, n)| Step::Remove(from, n)),
+        1 => (0..scaled(30_000usize, 100)).prop_map(Step::RemoveScanned),
+        3 => (0..scaled(2000usize, 50), 1..scaled(30u32, 4)).prop_map(|(count, calls)| Step::Scan(count, calls)),
+        1 => (0..scaled(500usize, 20)).prop_map(Step::Pop),
         1 => Just(Step::Duplicate),
     ]
 }
@@ -40,9 +41,9 @@ fn number(entry: EntryRef<'_>) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(6, 1), ..ProptestConfig::default() })]
     #[test]
-    fn behaves_like_a_map(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..14)) {
+    fn behaves_like_a_map(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..scaled(14, 8))) {
         let hasher = KeyHasher::new(seed);
         let mut trie = Trie::default();
         let mut model: BTreeMap<u32, u32> = BTreeMap::new();
@@ -144,6 +145,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn grows_by_tables_and_gives_memory_back() {
     let hasher = KeyHasher::new(1);
     let mut trie = Trie::default();
@@ -165,6 +167,7 @@ fn grows_by_tables_and_gives_memory_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn random_entries_have_the_same_chance_each() {
     let hasher = KeyHasher::new(5);
     let mut trie = Trie::default();
@@ -198,7 +201,7 @@ fn any_cursor_will_do() {
     let hasher = KeyHasher::new(3);
     let mut trie = Trie::default();
     assert_eq!(trie.scan(&hasher, 0, 10, |_| panic!("an entry of none")), TRIE_LIMIT);
-    for n in 0..5000u32 {
+    for n in 0..scaled(5000u32, 200) {
         trie.insert(&hasher, hasher.hash(&n.to_be_bytes()), entry(n, n));
     }
     for cursor in [0, 1, HASH_LIMIT - 1, HASH_LIMIT, TRIE_LIMIT - 1, TRIE_LIMIT, u32::MAX] {

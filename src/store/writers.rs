@@ -57,6 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn notes_are_found_by_their_address_alone() {
         let mut writers = Writers::default();
         assert_eq!(writers.of(0x7f00_0000_1000), None);
@@ -73,6 +74,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn a_note_outlives_the_locks_that_come_and_go() {
         let mut writers = Writers::default();
         let stuck = 0x7f12_3456_7000;

@@ -123,12 +123,13 @@ impl Ages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::scaled;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn the_oldest_grant_is_known_to_the_second(
-            steps in proptest::collection::vec((0u64..2_000, any::<bool>(), any::<prop::sample::Index>()), 1..400),
+            steps in proptest::collection::vec((0u64..2_000, any::<bool>(), any::<prop::sample::Index>()), 1..scaled(400, 40)),
         ) {
             let (mut ages, mut held, mut now_ms) = (Ages::default(), Vec::new(), 0);
             for (ms, ends, which) in steps {

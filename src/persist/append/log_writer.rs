@@ -386,3 +386,73 @@ fn retryable(result: Result) -> Result<Result> {
         result => Ok(result),
     }
 }
+
+#[cfg(test)]
+#[cfg(loom)]
+mod models {
+    use loom::sync::mpsc;
+    use loom::thread;
+
+    use super::*;
+    use crate::persist::disk::simulated::SimulatedDisk;
+    use crate::persist::resume::Last;
+
+    struct Reports(mpsc::Sender<Report>);
+
+    impl Surroundings<SimulatedDisk> for Reports {
+        fn now_ns(&self) -> u64 {
+            0
+        }
+
+        fn open(&self) -> Result<SimulatedDisk> {
+            unreachable!("no increment ends")
+        }
+
+        fn report(&self, report: Report) {
+            let _ = self.0.send(report);
+        }
+    }
+
+    const BATCHES: [&[u8]; 2] = [b"first", b"2nd"];
+
+    /// Writes and syncs all batches, as the log's thread does.
+    fn write(progress: Arc<Progress>, reports: mpsc::Sender<Report>) {
+        let mut manifest = Manifest::default();
+        manifest.begin_anew(b"log");
+        let head = Head { salt: 1, line: b"head".to_vec() };
+        let files = Files::begin(SimulatedDisk::new(1), b"log", manifest, Last::Missing, 0, &head).unwrap();
+        let mut writer = LogWriter::new(files, Syncs::Always, progress, Reports(reports));
+        for (number, batch) in (1..).zip(BATCHES) {
+            writer.order(Order::Append(number, batch.to_vec()));
+            assert_eq!(writer.step().unwrap(), Step::Sync);
+            writer.sync().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_reported_as_durable_is_durable_for_whoever_reads_the_progress() {
+        loom::model(|| {
+            let progress = Arc::<Progress>::default();
+            let (sender, reports) = mpsc::channel();
+            let lens = BATCHES.map(|batch| batch.len() as u64);
+            // As the driver does before it hands on batches.
+            progress.queued_bytes.fetch_add(lens.iter().sum(), Ordering::Relaxed);
+            let theirs = Arc::clone(&progress);
+            let thread = thread::spawn(move || write(theirs, sender));
+            let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+            let mut position = 0;
+            for (number, len) in (1..).zip(lens) {
+                let queued = get(&progress.queued_bytes);
+                assert!(queued <= lens.iter().sum(), "{queued} bytes wait");
+                let Report::Settled(batch) = reports.recv().unwrap() else { panic!("another report") };
+                position += len;
+                assert_eq!(batch, number);
+                assert!(get(&progress.written) >= batch && get(&progress.durable) >= batch);
+                assert!(get(&progress.durable_position) >= position && get(&progress.durable_bytes) >= position);
+                assert!(progress.syncs.read().count >= number);
+            }
+            thread.join().unwrap();
+            assert_eq!((get(&progress.queued_bytes), progress.syncing.load(Ordering::Relaxed)), (0, false));
+        });
+    }
+}

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::base::scaled;
 use proptest::prelude::*;
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
@@ -291,9 +292,9 @@ fn a_declared_length_reserves_nothing() {
 fn an_idle_parser_is_small() {
     assert!(size_of::<RequestParser>() <= 64);
     let mut parser = RequestParser::new();
-    let long = multibulk(&vec![b"x".to_vec(); 10_000]);
+    let long = multibulk(&vec![b"x".to_vec(); scaled(10_000, 300)]);
     assert_eq!(parser.parse(&long, &Limits::default()), Ok(Progress::Complete { consumed: long.len() }));
-    assert_eq!(parser.arguments(&long).len(), 10_000);
+    assert_eq!(parser.arguments(&long).len(), scaled(10_000, 300));
     parser.reset();
     assert_eq!(parser.spans.capacity(), 0);
     let short = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -361,7 +362,7 @@ fn inline(args: &[Vec<u8>]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(700))]
+    #![proptest_config(ProptestConfig::with_cases(scaled(700, 4)))]
 
     #[test]
     fn how_a_stream_is_cut_makes_no_difference(

@@ -13,6 +13,8 @@
 //! it belongs. A block that belongs to another thread's heap goes onto that heap's list of strays.
 
 mod shadow;
+mod strays;
+mod system;
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::prefetch::prefetch;
+use crate::server::heap::blocks::strays::Strays;
 
 /// Larger blocks are left to the C library, in bytes. A span holds only one block of the largest sizes, and the rest of
 /// the span is never touched.
@@ -55,8 +58,8 @@ const CACHED: (u32, u32) = (64, 4 << 10);
 /// Number of spans made accessible at once: reserved spans are not charged before that, however strict the system's overcommit
 /// accounting is.
 const SPANS_AT_ONCE: u32 = 64;
-/// Minimum size of the reserved address space.
-const REGION_MIN: usize = 256 << 20;
+/// Minimum size of the reserved address space. Miri fills the memory of it, and its tests need some 10 MiB.
+const REGION_MIN: usize = if cfg!(miri) { 16 << 20 } else { 256 << 20 };
 /// No span.
 const NONE: u32 = u32::MAX;
 
@@ -88,9 +91,8 @@ impl Shared {
             return true;
         }
         let count = SPANS_AT_ONCE.min((LEN.load(Ordering::Relaxed) / SPAN) as u32 - self.accessible);
-        let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: these spans lie in the region and were never used.
-        if count == 0 || unsafe { libc::mprotect(start_of(self.next).cast(), count as usize * SPAN, access) } != 0 {
+        if count == 0 || unsafe { !system::make_accessible(start_of(self.next), count as usize * SPAN) } {
             return false;
         }
         self.accessible += count;
@@ -139,10 +141,6 @@ struct Cache {
     max: u32,
 }
 
-/// A heap's blocks that other threads have freed: the only part of a heap that other threads access. It is a separate allocation,
-/// because a thread accesses its heap through a unique reference.
-struct Strays(AtomicPtr<u8>);
-
 /// The small blocks of one thread.
 pub struct Heap {
     caches: [Cache; CLASSES],
@@ -156,7 +154,8 @@ pub struct Heap {
     spans: usize,
     /// Bytes of the blocks that the thread was given, minus those it has freed.
     in_use: i64,
-    /// Lives for ever, like the heap.
+    /// Blocks that other threads have freed. It lives for ever, like the heap, and is a separate allocation, because a thread accesses
+    /// its heap through a unique reference.
     strays: &'static Strays,
     /// The next heap whose thread has ended.
     next_orphan: *mut Heap,
@@ -344,15 +343,7 @@ unsafe fn stray(block: *mut u8) {
     unsafe {
         let head = head_of(block);
         shadow::forbid_free(block, (*head).size);
-        let Strays(strays) = &*(*head).owner.load(Ordering::Relaxed);
-        let mut first = strays.load(Ordering::Relaxed);
-        loop {
-            block.cast::<*mut u8>().write(first);
-            match strays.compare_exchange_weak(first, block, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
+        (*(*head).owner.load(Ordering::Relaxed)).push(block);
     }
 }
 
@@ -363,38 +354,24 @@ fn reserve() -> bool {
     if LEN.load(Ordering::Relaxed) > 0 {
         return true;
     }
-    let memory = rustix::system::sysinfo();
-    // Twice the machine's memory: this is address space only, which takes no memory.
-    let mut len =
-        ((memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)) as usize).next_power_of_two().saturating_mul(2);
+    let mut len = system::region_bytes();
     while len >= REGION_MIN {
         let heads = len / SPAN * size_of::<Head>();
-        let (region, heads) = (map(len + SPAN, libc::PROT_NONE), map(heads, libc::PROT_READ | libc::PROT_WRITE));
+        let (region, heads) = (system::map(len + SPAN, false), system::map(heads, true));
         if !region.is_null() && !heads.is_null() {
             HEADS.store(heads.cast(), Ordering::Relaxed);
             BASE.store(region.wrapping_add(region.align_offset(SPAN)), Ordering::Relaxed);
             LEN.store(len, Ordering::Release);
             return true;
         }
-        unmap(region, len + SPAN);
-        unmap(heads, len / SPAN * size_of::<Head>());
+        // SAFETY: they were mapped with these lengths a moment ago, and nothing has used them.
+        unsafe {
+            system::unmap(region, len + SPAN);
+            system::unmap(heads, len / SPAN * size_of::<Head>());
+        }
         len /= 2;
     }
     false
-}
-
-fn map(len: usize, access: libc::c_int) -> *mut u8 {
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
-    // SAFETY: new memory.
-    let base = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, -1, 0) };
-    if base == libc::MAP_FAILED { ptr::null_mut() } else { base.cast() }
-}
-
-fn unmap(base: *mut u8, len: usize) {
-    if !base.is_null() {
-        // SAFETY: it was mapped a moment ago, and nothing has used it.
-        unsafe { libc::munmap(base.cast(), len) };
-    }
 }
 
 fn head(span: u32) -> *mut Head {
@@ -429,7 +406,7 @@ impl Heap {
             fewest_empties: 0,
             spans: 0,
             in_use: 0,
-            strays: Box::leak(Box::new(Strays(AtomicPtr::new(ptr::null_mut())))),
+            strays: Box::leak(Box::new(Strays::new())),
             next_orphan: ptr::null_mut(),
         }
     }
@@ -482,7 +459,7 @@ impl Heap {
     #[cold]
     #[inline(never)]
     fn refill(&mut self, class: usize) -> *mut u8 {
-        if !self.strays.0.load(Ordering::Relaxed).is_null() {
+        if !self.strays.is_empty() {
             self.collect_strays();
         }
         if self.open[class] == NONE && self.open_span(class).is_none() {
@@ -560,7 +537,7 @@ impl Heap {
     /// Takes the strays, which other threads have freed, and puts them back into their spans.
     #[cold]
     fn collect_strays(&mut self) {
-        let mut block = self.strays.0.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut block = self.strays.take_all();
         while !block.is_null() {
             // SAFETY: a stray is one of our blocks, unused, and begins with the address of the next one.
             unsafe {
@@ -643,7 +620,7 @@ impl Heap {
         // SAFETY: guaranteed by the caller; nothing in the span is used.
         unsafe {
             self.empty = (*head(span)).next;
-            libc::madvise(start_of(span).cast(), SPAN, libc::MADV_DONTNEED);
+            system::discard(start_of(span), SPAN);
             self.empties -= 1;
             self.spans -= 1;
             let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

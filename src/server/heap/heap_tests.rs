@@ -5,6 +5,7 @@ use std::sync::mpsc;
 
 use proptest::prelude::*;
 
+use crate::base::scaled;
 use crate::server::heap::blocks::*;
 
 fn layout(size: usize, align: usize) -> Layout {
@@ -94,9 +95,9 @@ fn return_all() -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(32, 1), ..ProptestConfig::default() })]
     #[test]
-    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), prop_oneof![3 => 0..1100usize, 1 => 1000..70_000usize], 0..5u32), 1..600)) {
+    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), prop_oneof![3 => 0..1100usize, 1 => 1000..70_000usize], 0..5u32), 1..scaled(600, 30))) {
         let _alone = alone();
         with_heap(move || {
             assert_eq!(check(), 0);
@@ -110,12 +111,13 @@ proptest! {
                     let block = ptr::with_exposed_provenance_mut::<u8>(address);
                     // SAFETY: taken below with this length, and not used afterwards.
                     unsafe {
-                        assert!((0..layout.size()).all(|at| block.add(at).read() == mark), "written to by another");
+                        let bytes = std::slice::from_raw_parts(block, layout.size());
+                        assert!(bytes == vec![mark; layout.size()], "written to by another");
                         give_back(block, layout);
                     }
                     continue;
                 }
-                for _ in 0..(which % 90) {
+                for _ in 0..(which % scaled(90, 9)) {
                     let block = take(layout);
                     let ours = (1..=SMALL_MAX).contains(&size);
                     assert_eq!(!block.is_null(), ours, "{layout:?}");
@@ -145,7 +147,7 @@ proptest! {
 
 #[test]
 fn every_size_has_the_least_class_that_holds_it() {
-    for size in 1..=SMALL_MAX {
+    for size in (1..=SMALL_MAX).step_by(scaled(1, 101)) {
         for align in [1, 8, 16] {
             let class = class_of(layout(size, align)).unwrap();
             let bytes = SIZES[class] as usize;
@@ -165,7 +167,7 @@ fn what_others_free_comes_back() {
     let _alone = alone();
     with_heap(|| {
         let layout = layout(100, 8);
-        let blocks: Vec<usize> = (0..5000).map(|_| take(layout).expose_provenance()).collect();
+        let blocks: Vec<usize> = (0..scaled(5000, 500)).map(|_| take(layout).expose_provenance()).collect();
         let (to_other, from_us) = mpsc::channel::<Vec<usize>>();
         let free = move |blocks: Vec<usize>| {
             for address in blocks {
@@ -182,8 +184,8 @@ fn what_others_free_comes_back() {
                 assert_eq!(return_all(), 0);
             });
         });
-        to_other.send(blocks[..2000].to_vec()).unwrap();
-        to_other.send(blocks[2000..].to_vec()).unwrap();
+        to_other.send(blocks[..scaled(2000, 200)].to_vec()).unwrap();
+        to_other.send(blocks[scaled(2000, 200)..].to_vec()).unwrap();
         other.join().unwrap();
         assert_eq!(return_all(), 0);
     });
@@ -240,7 +242,7 @@ fn zeroed_blocks_are_zeros_whoever_had_them_before() {
                 let block = take_zeroed(layout);
                 // SAFETY: it is ours alone, and has this length.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(block, size) };
-                assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes, round {round}");
+                assert!(bytes == vec![0; size], "{size} bytes, round {round}");
                 bytes.fill(0xab);
                 had.push(block);
             }
@@ -256,8 +258,8 @@ fn zeroed_blocks_are_zeros_whoever_had_them_before() {
     }
 }
 
-/// Errors that the sanitizers must find: `.ci/sanitize` runs each test alone and requires it to end in a report.
-#[cfg(any(address_sanitizer, thread_sanitizer))]
+/// Errors that the sanitizers and Miri must find: `.ci/sanitize` and `.ci/models` run each test alone and require it to end in a report.
+#[cfg(any(address_sanitizer, thread_sanitizer, miri))]
 mod planted {
     use super::*;
 
@@ -277,9 +279,9 @@ mod planted {
         assert_eq!(read, 0, "nothing was found");
     }
 
-    #[cfg(address_sanitizer)]
+    #[cfg(any(address_sanitizer, miri))]
     #[test]
-    #[ignore = "ends the process: .ci/sanitize runs it by itself"]
+    #[ignore = "ends the process: .ci/sanitize and .ci/models run it by itself"]
     fn a_block_of_the_c_library_is_read_after_it_was_freed() {
         let block = Box::into_raw(Box::new(0u64));
         // SAFETY: deliberately violated: the block is read after it was freed.
@@ -290,9 +292,9 @@ mod planted {
         assert_eq!(read, 0, "nothing was found");
     }
 
-    #[cfg(thread_sanitizer)]
+    #[cfg(any(thread_sanitizer, miri))]
     #[test]
-    #[ignore = "ends the process: .ci/sanitize runs it by itself"]
+    #[ignore = "ends the process: .ci/sanitize and .ci/models run it by itself"]
     fn two_threads_write_one_block() {
         let _alone = alone();
         let _owner = Owner::new().unwrap();

@@ -159,6 +159,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn what_is_freed_bit_by_bit_goes_back_bit_by_bit() {
         let mut process = Process::default();
         process.uses(200 * MIB);
@@ -172,6 +173,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn what_is_taken_again_and_again_is_kept() {
         let mut process = Process::default();
         for _ in 0..10_000 {
@@ -198,6 +200,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn a_heap_that_takes_long_to_look_through_is_left_alone_until_nobody_asks() {
         let mut process = Process::default();
         process.uses(1000 * MIB);

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::integer::parse_i64;
+use crate::base::scaled;
 use crate::store::values::hash::Hash;
 
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ enum Step {
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
-    let len = prop_oneof![6 => 0..50usize, 1 => 65_530..65_540usize];
+    let len = prop_oneof![scaled(6, 20) => 0..50usize, 1 => 65_530..65_540usize];
     (len, any::<u8>()).prop_map(|(len, b)| (0..len).map(|i| b.wrapping_add(i as u8)).collect())
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::scaled;
 use crate::store::values::hash::{FieldTtl, Hash, Limits};
 
 const DICTS: usize = 2;
@@ -66,8 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn key_of(key: u8) -> Vec<u8> {
-    // Some keys are too long for a short head.
-    if key % 12 == 11 { vec![key; 66_000] } else { format!("lock:{key}").into_bytes() }
+    // Some keys are too long for a short head. To hash one of them takes Miri a second: it has them in the test of entries only.
+    if key % 12 == 11 && !cfg!(miri) { vec![key; 66_000] } else { format!("lock:{key}").into_bytes() }
 }
 
 fn slot_of(key: &[u8]) -> u16 {
@@ -270,9 +271,9 @@ fn place_of<E>((hash, found): (KeyHash, Option<(Place, E)>)) -> (KeyHash, Option
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(64, 1), ..ProptestConfig::default() })]
     #[test]
-    fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..120), seed in any::<u64>()) {
+    fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..scaled(120, 3)), seed in any::<u64>()) {
         let mut model = Model { space: Space::new(DICTS, seed, 5), now: 5, keys: Default::default() };
         model.space.index_slots(SLOTS, slot_of);
         let cached = key_of(3);
@@ -301,6 +302,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn keys_of_a_slot_may_share_a_hash() {
     let mut space = Space::new(1, 1, 0);
     space.index_slots(SLOTS, |key| u16::from(key[key.len() - 1] & 1));
@@ -376,6 +378,7 @@ fn what_was_cleared_never_ends_a_key() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn a_long_string_is_freed_a_mebibyte_at_a_time() {
     let mut space = Space::new(1, 1, 0);
     let hash = space.hash(b"k");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::scaled;
 use crate::store::entry::NewValue;
 
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..600u16).prop_map(Step::Set),
-        1 => (0..600u16, 0..200u16).prop_map(|(from, n)| Step::SetMany(from, n)),
+        1 => (0..600u16, 0..scaled(200u16, 30)).prop_map(|(from, n)| Step::SetMany(from, n)),
         6 => (0..600u16).prop_map(Step::Remove),
         1 => (0..600u16, 0..200u16).prop_map(|(from, n)| Step::RemoveMany(from, n)),
         1 => Just(Step::Pop),
@@ -52,9 +53,9 @@ struct Scan {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 50, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(50, 2), ..ProptestConfig::default() })]
     #[test]
-    fn behaves_like_a_map(kind in 0..5u8, steps in prop::collection::vec(step(), 1..150)) {
+    fn behaves_like_a_map(kind in 0..5u8, steps in prop::collection::vec(step(), 1..scaled(150, 30))) {
         let mut table = Table::default();
         let mut model: BTreeMap<u16, u32> = BTreeMap::new();
         let mut scan: Option<Scan> = None;
@@ -185,6 +186,7 @@ fn one_that_was_emptied_and_looked_through_can_be_filled_again() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn gives_memory_back() {
     let mut table = Table::default();
     let key = |n: u32| n.to_be_bytes();
@@ -202,6 +204,7 @@ fn gives_memory_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn entries_that_are_removed_in_the_order_of_a_scan_do_not_crowd_the_rest() {
     let key = |n: u32| n.to_be_bytes();
     let hash = |n: u32| n * (HASH_LIMIT / 20_000);

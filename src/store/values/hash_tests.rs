@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::base::scaled;
 use crate::store::values::hash::*;
 use proptest::prelude::*;
 
@@ -41,7 +42,7 @@ fn value(v: u8) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn behaves_as_a_list_of_fields(steps in proptest::collection::vec(step(), 1..120), entries in 1usize..20) {
+    fn behaves_as_a_list_of_fields(steps in proptest::collection::vec(step(), 1..scaled(120, 30)), entries in 1usize..20) {
         let hasher = KeyHasher::new(7);
         let limits = Limits { entries, value: 64 };
         let mut hash = Hash::default();
@@ -168,6 +169,7 @@ fn a_lock_is_small() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn ended_fields_are_found_in_a_tree_of_tables() {
     let hasher = KeyHasher::new(3);
     let mut hash = Hash::default();

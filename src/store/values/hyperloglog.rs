@@ -406,6 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn elements_are_counted_with_the_expected_error() {
         let (mut sparse, mut dense) = (empty(), empty());
         to_dense(&mut dense).unwrap();
@@ -441,6 +442,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
         #[test]
+        #[cfg_attr(miri, ignore = "takes Miri too long")]
         fn sparse_and_dense_agree_with_plain_registers(
             // Close together, so that runs are split and merged.
             steps in prop::collection::vec((prop_oneof![0..12usize, 60..70usize, 16_370..REGISTERS], 1..36u8), 1..120),

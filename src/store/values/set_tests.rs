@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use crate::base::scaled;
 use crate::store::values::set::*;
 
 #[derive(Clone, Debug)]
@@ -34,9 +35,9 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => text().prop_map(Step::Add),
-        1 => (0..3000u16, 1..3000u16).prop_map(|(from, n)| Step::AddMany(from, n)),
+        1 => (0..scaled(3000u16, 40), 1..scaled(3000u16, 40)).prop_map(|(from, n)| Step::AddMany(from, n)),
         10 => text().prop_map(Step::Remove),
-        2 => (0..5000u16, 1..4000u16).prop_map(|(from, n)| Step::RemoveMany(from, n)),
+        2 => (0..scaled(5000u16, 60), 1..scaled(4000u16, 60)).prop_map(|(from, n)| Step::RemoveMany(from, n)),
         4 => any::<u64>().prop_map(Step::RemoveRandom),
         1 => (0..20usize).prop_map(Step::Expect),
         1 => Just(Step::MakeTable),
@@ -51,10 +52,10 @@ fn many(from: u16, n: u16) -> impl Iterator<Item = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(24, 2), ..ProptestConfig::default() })]
     #[test]
     fn behaves_as_a_set(
-        steps in prop::collection::vec(step(), 1..120),
+        steps in prop::collection::vec(step(), 1..scaled(120, 20)),
         (ints, entries, value) in (0..30usize, 0..30usize, 4..40usize),
     ) {
         let hasher = KeyHasher::new(11);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::scaled;
 
 /// Polls once. Returns the tokens that fired.
 fn poll(wheel: &mut Wheel, now: u64, mut budget: u32, deadline_of: impl Fn(u64) -> u64) -> (Vec<u64>, u32) {
@@ -50,6 +51,7 @@ fn fires_what_is_past_on_the_next_poll() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn a_jump_fires_in_the_order_of_deadlines() {
     let mut wheel = Wheel::new(7);
     let mut deadlines: Vec<u64> =
@@ -71,6 +73,7 @@ fn a_jump_fires_in_the_order_of_deadlines() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn a_million_timers_are_never_late() {
     let mut wheel = Wheel::new(0);
     for i in 0..1_000_000u64 {
@@ -86,6 +89,7 @@ fn a_million_timers_are_never_late() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn half_a_million_in_one_millisecond_make_nobody_late() {
     const T: u64 = 10_000;
     let mut wheel = Wheel::new(0);
@@ -118,6 +122,7 @@ fn half_a_million_in_one_millisecond_make_nobody_late() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn moving_ahead_is_paced() {
     let mut wheel = Wheel::new(0);
     for i in 0..10_000 {
@@ -139,11 +144,11 @@ fn moving_ahead_is_paced() {
 #[test]
 fn numbers_are_used_again() {
     let mut wheel = Wheel::new(0);
-    let first: Vec<_> = (0..5000).map(|i| wheel.insert(i, i)).collect();
+    let first: Vec<_> = (0..scaled(5000, 300)).map(|i| wheel.insert(i, i)).collect();
     let taken = wheel.allocated();
     first.iter().for_each(|&timer| wheel.cancel(timer));
     wheel.check_invariants();
-    let mut second: Vec<_> = (0..5000).map(|i| wheel.insert(1 << (i % 60), i)).collect();
+    let mut second: Vec<_> = (0..scaled(5000, 300)).map(|i| wheel.insert(1 << (i % 60), i)).collect();
     wheel.check_invariants();
     second.sort_unstable();
     assert_eq!(first, second);
@@ -195,12 +200,12 @@ struct Expected {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(100, 1), ..ProptestConfig::default() })]
     #[test]
     fn behaves_like_a_sorted_map(
         start in prop_oneof![Just(0u64), 0..1u64 << 41],
         budget in prop_oneof![1..4u32, 1..100u32, Just(2000u32)],
-        steps in prop::collection::vec(step(), 1..200),
+        steps in prop::collection::vec(step(), 1..scaled(200, 30)),
     ) {
         let mut wheel = Wheel::new(start);
         let mut now = start;

@@ -101,6 +101,7 @@ fn a_lock_below_two_others_is_shown_once_and_counted_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn long_chains_and_circles_end() {
     let mut queues = Queues::new(1);
     for n in 0..10_000 {
@@ -120,6 +121,7 @@ fn long_chains_and_circles_end() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn too_many_locks_are_shown_in_part() {
     // The holders of 50,000 locks wait for `hub`, whose holder waits for `root`: those two are beyond the bound.
     let mut below = Queues::new(1);
@@ -306,6 +308,7 @@ impl Changing {
 const VISIBLE: Among<'static> = Among { db: 0, sees: &|name| !name.starts_with(b"hidden") };
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn slices_of_any_size_find_what_one_step_finds() {
     let (mut nodes, mut deepest) = (0, 0);
     for seed in 0..200 {
@@ -329,6 +332,7 @@ fn slices_of_any_size_find_what_one_step_finds() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn each_node_is_true_when_it_is_added_whatever_changes_between_the_slices() {
     let (mut nodes, mut restarts) = (0, 0);
     for seed in 0..600 {
@@ -393,6 +397,7 @@ fn what_is_below_a_lock_is_cut_if_the_place_in_its_queue_is_lost() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn one_lock_takes_many_slices_if_many_wait_for_it_or_hold_it() {
     let mut queues = Queues::new(1);
     (0..5_000).for_each(|n| hold(&mut queues, "shared", &format!("holder{n}")));

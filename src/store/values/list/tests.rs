@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
+use crate::base::scaled;
 use crate::store::values::list::*;
 
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ fn texts<'a>(elements: impl Iterator<Item = Element<'a>>) -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_plain_list(first in prop_oneof![Just(-2i64), -5..6i64], steps in prop::collection::vec(step(), 1..60)) {
+    fn agrees_with_a_plain_list(first in prop_oneof![Just(-2i64), -5..6i64], steps in prop::collection::vec(step(), 1..scaled(60, 12))) {
         let mut limits = Limits::new(first);
         let mut list = List::default();
         let mut model: VecDeque<Vec<u8>> = VecDeque::new();
@@ -155,13 +156,13 @@ fn a_queue_keeps_to_its_room() {
     for n in 0..40u32 {
         list.push(limits, End::Right, &[n.to_string().as_bytes()]);
     }
-    for n in 0..10_000u32 {
+    for n in 0..scaled(10_000u32, 50) {
         list.push(limits, End::Right, &[n.to_string().as_bytes()]);
         assert!(list.take(End::Left).is_some());
         list.check_invariants();
         assert!(list.allocated() < 400, "{}", list.allocated());
     }
-    for n in 0..10_000u32 {
+    for n in 0..scaled(10_000u32, 50) {
         list.push(limits, End::Left, &[n.to_string().as_bytes()]);
         assert!(list.take(End::Right).is_some());
         list.check_invariants();
@@ -171,6 +172,7 @@ fn a_queue_keeps_to_its_room() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn is_small_and_takes_little_beside_its_elements() {
     assert!(size_of::<crate::store::values::value::Value>() <= 24);
     let mut list = List::default();
@@ -186,6 +188,7 @@ fn is_small_and_takes_little_beside_its_elements() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn what_goes_at_once_is_freed_in_pieces() {
     let mut list = List::default();
     let elements = vec![vec![b'x'; 1000]; 10_000];

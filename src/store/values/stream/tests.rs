@@ -1,5 +1,6 @@
 //! Compares streams with a model.
 
+use crate::base::scaled;
 use crate::store::values::stream::*;
 use proptest::prelude::*;
 
@@ -38,9 +39,9 @@ fn listed<'a>(entries: impl Iterator<Item = Entry<'a>>) -> Vec<(StreamId, Vec<Ve
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(64, 1), ..ProptestConfig::default() })]
     #[test]
-    fn behaves_as_a_map(steps in prop::collection::vec(step(), 1..200), entries in 0..20usize, bytes in 0..3000usize, from in any::<u64>()) {
+    fn behaves_as_a_map(steps in prop::collection::vec(step(), 1..scaled(200, 20)), entries in 0..20usize, bytes in 0..3000usize, from in any::<u64>()) {
         let limits = BlockLimits { bytes, entries };
         let mut stream = Stream::default();
         let mut model = Model::new();

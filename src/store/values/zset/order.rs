@@ -399,6 +399,7 @@ impl Iterator for Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::scaled;
     use proptest::prelude::*;
 
     fn insert(order: &mut Order, n: u64) {
@@ -410,6 +411,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn appended_keys_fill_their_nodes() {
         let mut order = Order::default();
         for n in 0..100_000 {
@@ -432,7 +434,7 @@ mod tests {
     #[test]
     fn is_freed_leaf_by_leaf() {
         let mut order = Order::default();
-        for n in 0..5000 {
+        for n in 0..scaled(5000, 300) {
             insert(&mut order, n);
         }
         let mut freed = 0;
@@ -442,13 +444,13 @@ mod tests {
                 pruned => freed += pruned,
             }
         }
-        assert_eq!((freed, order.len()), (5000, 0));
+        assert_eq!((freed, order.len()), (scaled(5000, 300), 0));
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: scaled(48, 2), ..ProptestConfig::default() })]
         #[test]
-        fn behaves_like_a_sorted_list(steps in prop::collection::vec((0..2000u64, 1..300u64, 0..3u8), 1..30)) {
+        fn behaves_like_a_sorted_list(steps in prop::collection::vec((0..2000u64, 1..scaled(300u64, 80), 0..3u8), 1..scaled(30, 6))) {
             let mut order = Order::default();
             let mut model = std::collections::BTreeSet::new();
             for (from, many, kind) in steps {

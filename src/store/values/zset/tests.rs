@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::base::scaled;
 use crate::store::values::zset::*;
 use proptest::prelude::*;
 
@@ -19,7 +20,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (0..300u16, -3..4i8).prop_map(|(m, s)| Step::Insert(m, s)),
-        2 => (0..3000u16, 1..200u16, -3..4i8).prop_map(|(m, n, s)| Step::InsertMany(m, n, s)),
+        2 => (0..3000u16, 1..scaled(200u16, 20), -3..4i8).prop_map(|(m, n, s)| Step::InsertMany(m, n, s)),
         10 => (0..300u16).prop_map(Step::Remove),
         2 => (any::<u8>(), any::<u8>()).prop_map(|(a, b)| Step::Take(a, b)),
         1 => Just(Step::Copy),
@@ -56,9 +57,9 @@ fn held(zset: &ZSet, ranks: Range<usize>, reverse: bool) -> Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: scaled(24, 2), ..ProptestConfig::default() })]
     #[test]
-    fn behaves_as_a_sorted_list(steps in prop::collection::vec(step(), 1..80), entries in 0..200usize, value in 8..400usize) {
+    fn behaves_as_a_sorted_list(steps in prop::collection::vec(step(), 1..scaled(80, 15)), entries in 0..200usize, value in 8..400usize) {
         let hasher = KeyHasher::new(7);
         let limits = Limits { entries, value };
         let mut zset = ZSet::default();
@@ -186,6 +187,7 @@ fn the_sign_of_a_zero_is_lost_in_a_small_set_only() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn a_hundred_thousand_members_are_found_ranked_scanned_and_freed_in_pieces() {
     let hasher = KeyHasher::new(3);
     let mut zset = ZSet::default();
