@@ -68,7 +68,7 @@ fn planted_faults_show() {
     for (planted, minutes, expected) in
         [(Planted::OfDriver(Flaw::AcknowledgeEarly), 200, Property::Early), (Planted::NoSyncOfFolder, 20, Property::Early)]
     {
-        let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 18, minutes, planted);
+        let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 19, minutes, planted);
         if !violated(&outcome).contains(&expected) {
             missed.push((planted, violated(&outcome)));
         }
