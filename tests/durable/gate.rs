@@ -218,6 +218,23 @@ fn a_batch_that_is_cut_off_by_a_full_disk_leaves_no_trace() {
 }
 
 #[test]
+fn a_file_is_switched_off_on_a_full_disk_and_a_server_ends_there() {
+    let mut stuck = Stuck::after(&ARGS, &["SET k 1"], 0);
+    assert_eq!(call(&mut stuck.observer, "CONFIG SET appendonly no"), "+OK");
+    assert_eq!(call(&mut stuck.observer, "SET k 2"), "+OK");
+    stuck.server.limit_files(None);
+    assert_eq!(call(&mut stuck.observer, "CONFIG SET appendonly yes"), "+OK");
+    wait_for("the file", || (figure(&mut stuck.observer, "aof_rewrite_in_progress") == 0).then_some(()));
+    let size = std::fs::metadata(stuck.folder.increments().last().unwrap()).unwrap().len();
+    stuck.server.limit_files(Some(size));
+    // What says that the file was closed finds no space.
+    let Stuck { folder, server, .. } = stuck;
+    server.stop();
+    let server = Server::start(&folder, &ARGS);
+    assert_eq!(call(&mut server.wire(), "GET k"), "$1 2");
+}
+
+#[test]
 fn a_reply_comes_after_its_batch_is_durable() {
     let folder = Folder::new();
     let server = Server::start(&folder, &ARGS);

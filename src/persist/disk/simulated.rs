@@ -269,7 +269,8 @@ impl SimulatedDisk {
                     bytes.len()
                 }
             }
-            Ok(Some(Injected::Full)) => self.below(bytes.len() + 1),
+            // Not all of it: the rest finds no space.
+            Ok(Some(Injected::Full)) => self.below(bytes.len()),
             Ok(Some(Injected::Failed)) => 0,
             Err(_) if crashes => bytes.len(),
             Err(_) => 0,

@@ -54,7 +54,8 @@ pub struct Durable {
     full: bool,
     /// Number of the process.
     pub process: u64,
-    /// Whether a sync is on its way.
+    /// Whether the writer has ended, and whether a sync is on its way.
+    ended: bool,
     syncs: bool,
     /// When the writer goes on by itself, if no sync is on its way.
     resumes_us: Option<u64>,
@@ -77,6 +78,7 @@ impl Durable {
             hurries: false,
             full: false,
             process: 0,
+            ended: false,
             syncs: false,
             resumes_us: None,
             random,
@@ -149,7 +151,7 @@ impl Durable {
 
     /// The process ends.
     pub fn end_process(&mut self) {
-        (self.loading, self.syncs, self.resumes_us) = (None, false, None);
+        (self.loading, self.ended, self.syncs, self.resumes_us) = (None, false, false, None);
         self.writers = Writers::default();
         (self.beginning, self.copy) = (None, None);
         self.making.clear();
@@ -364,7 +366,7 @@ impl Durable {
     /// Lets go of a writer that is closed.
     pub fn close_file(&mut self) {
         self.writers.take();
-        (self.syncs, self.resumes_us) = (false, None);
+        (self.ended, self.syncs, self.resumes_us) = (false, false, None);
         // The thread that makes a base has held the folder, and gives up, unless it was about to say that it is done.
         let is_done = self.hurries;
         self.making.retain(|(_, making)| is_done || !matches!(making, Making::Base(..)));
@@ -373,7 +375,7 @@ impl Durable {
     /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it
     /// is waited for that anew.
     pub fn work(&mut self, at_us: u64) -> Option<u64> {
-        let writer = self.writers.current_mut().filter(|_| !self.syncs)?.writer_mut()?;
+        let writer = self.writers.current_mut().filter(|_| !self.syncs && !self.ended)?.writer_mut()?;
         writer.around().set_time(at_us);
         match writer.go_on() {
             Step::Sync => {
@@ -396,7 +398,10 @@ impl Durable {
                 self.resumes_us = Some(at_us + wait_us);
                 Some(wait_us)
             }
-            Step::End => None,
+            Step::End => {
+                self.ended = true;
+                None
+            }
         }
     }
 
@@ -406,7 +411,7 @@ impl Durable {
         writer.around().set_time(at_us);
         self.resumes_us.take_if(|resumes_us| *resumes_us <= at_us);
         if std::mem::take(&mut self.syncs) {
-            writer.go_on_by_sync();
+            self.ended |= !writer.go_on_by_sync();
         }
     }
 
@@ -415,7 +420,7 @@ impl Durable {
         self.writers.order(Order::Close);
         let Some(writer) = self.writers.current_mut().and_then(SimWriter::writer_mut) else { return };
         writer.around().set_time(at_us);
-        while (!std::mem::take(&mut self.syncs) || writer.go_on_by_sync()) && writer.go_on() == Step::Sync {
+        while !self.ended && (!std::mem::take(&mut self.syncs) || writer.go_on_by_sync()) && writer.go_on() == Step::Sync {
             self.syncs = true;
         }
     }

@@ -46,6 +46,9 @@ enum State {
 /// From when on the operators of durable servers change how these store.
 const OPERATED_FROM_US: u64 = 5_000_000;
 
+/// Time after which a durable server is started again that has ended by itself.
+const AGAIN_US: u64 = 1_000_000;
+
 /// Number of bytes that may wait to be stored on durable servers whose clients use plain keys: those of a few commands.
 pub const WAITING_MAX: u64 = 512;
 
@@ -166,6 +169,20 @@ impl Simulation<'_> {
             }
             let Some(event) = lock(&self.net).next(self.plan.end_us) else { return };
             self.handle(event);
+            self.start_ended();
+        }
+    }
+
+    /// Durable servers that have ended by themselves, because they could not go on, are started again.
+    fn start_ended(&mut self) {
+        if self.plan.durable.is_none() {
+            return;
+        }
+        for server in self.servers.iter_mut().filter_map(|server| server.take_ended().then_some(server.number)) {
+            let mut net = lock(&self.net);
+            let at_us = net.now_us + AGAIN_US;
+            net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
+            net.at(at_us, Event::Up(server));
         }
     }
 
