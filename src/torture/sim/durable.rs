@@ -283,6 +283,11 @@ impl Durable {
         self.machine.disk.act(|disk| disk.set_failing(full.then_some(Injected::Full)));
     }
 
+    /// Whether there is room on the disk. Without it, an end loses what was acknowledged before it was written.
+    pub fn has_room(&self) -> bool {
+        !self.full
+    }
+
     /// What the operator of the server does next.
     pub fn operate(&mut self, driver: &Driver) -> (Vec<Command>, u64) {
         if self.hurries {

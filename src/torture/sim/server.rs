@@ -357,7 +357,8 @@ impl Server {
 
     /// The operator tells the server to end. Returns whether it has ended; a node that leads ends later.
     pub fn terminate(&mut self, net: &Shared) -> bool {
-        let may_end = self.durable.is_none() || self.driver.file().is_some_and(|file| file.phase == Phase::Running);
+        let running = self.driver.file().is_some_and(|file| file.phase == Phase::Running);
+        let may_end = self.durable.as_ref().is_none_or(|durable| running && durable.has_room());
         if self.up && may_end {
             let mut world = lock(net);
             let mut serving = self.on(&mut world);
