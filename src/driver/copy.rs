@@ -191,3 +191,30 @@ impl Driver {
         Some(copying)
     }
 }
+
+#[cfg(loom)]
+mod models {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_driver_that_waits_is_called() {
+        loom::model(|| {
+            let part = || Part::Items(vec![0; 10]);
+            let shared = Arc::new((CopyProgress { backlog_max: 9, ..CopyProgress::default() }, AtomicBool::new(false)));
+            shared.0.sent(&part());
+            let receiver = Arc::clone(&shared);
+            let receives = thread::spawn(move || {
+                if receiver.0.received(&part()) {
+                    receiver.1.store(true, Ordering::Relaxed);
+                }
+            });
+            let waits = shared.0.must_wait();
+            receives.join().unwrap();
+            assert!(!waits || shared.1.load(Ordering::Relaxed), "the driver waits, and nobody calls it");
+        });
+    }
+}
