@@ -253,7 +253,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "http",
         ],
     ),
-    ("testing", &["base", "resp", "engine", "server", "client"]),
+    ("testing", &["base", "resp", "engine", "driver", "server", "client"]),
     ("recipes", &["client"]),
     ("bench", &["files", "resp", "client", "ports", "recipes"]),
     ("cluster", &["base", "files", "client", "ports", "quorum", "server"]),

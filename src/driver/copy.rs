@@ -1,5 +1,7 @@
 //! The driver's part of a copy of the keyspace, for a snapshot or for the first base of a file: it visits the keys, some at a
-//! time, and another engine receives them ([`crate::driver::received`]).
+//! time, and another engine receives them ([`received`]).
+
+pub mod received;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -15,7 +15,7 @@
 //! - [`connections`]: what connections do with bytes, and who has a turn;
 //! - [`log`]: what records the changes, and which output waits ([`gate`]); [`file`]: an append-only file; [`group_commit`], [`backpressure`], [`delay`]: how
 //!   long a batch waits for more, how much may wait, and when a sync takes too long;
-//! - [`copy`]: copies of the keyspace ([`received`]), for snapshots ([`saving`]) and when the file is switched on ([`switch`]);
+//! - [`copy`]: copies of the keyspace, for snapshots ([`saving`]) and when the file is switched on ([`switch`]);
 //! - `replicated`: one of several nodes;
 //! - [`replay`]: applies what a log has to an engine, in slices ([`pace`]).
 
@@ -30,7 +30,6 @@ pub mod gate;
 pub mod group_commit;
 pub mod log;
 pub mod pace;
-pub mod received;
 pub mod replay;
 #[cfg(feature = "quorum")]
 pub mod replicated;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use portcullis::base::time::Now;
-use portcullis::driver::received::Received;
+use portcullis::driver::copy::received::Received;
 use portcullis::engine::Engine;
 use portcullis::persist::live_copy::LiveCopy;
 

@@ -13,8 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
-use crate::driver::received::{Copied, Message, Receiver, Taken};
 use crate::driver::round::Adapter;
 use crate::persist::natives::clock::Moment;
 use crate::server::shell::Shell;

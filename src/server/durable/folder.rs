@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,6 @@ use rustix::io::Errno;
 
 use crate::files;
 use crate::persist::disk::{Disk, DiskError, Result};
-use crate::server::durable::rewrite::LogFolder;
 
 /// Interval between looks at whether a disk that hangs for a test answers again.
 const LOOK: Duration = Duration::from_millis(1);
@@ -48,6 +47,21 @@ impl Hang {
             sleep(LOOK);
         }
     }
+}
+
+/// The folder of an append-only file.
+pub trait LogFolder: Disk {
+    /// A file that is open to be read.
+    type Source: Read + Seek;
+
+    /// Opens a file to be read. Returns its length, too.
+    ///
+    /// # Errors
+    /// The system's.
+    fn source(&mut self, name: &[u8]) -> io::Result<(u64, Self::Source)>;
+
+    /// Its path, for messages.
+    fn path(&self) -> &Path;
 }
 
 /// A folder whose files are appended to. See [`Disk`].

@@ -38,8 +38,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use crate::driver::copy::received::Message;
 use crate::driver::file::Beginning;
-use crate::driver::received::Message;
 use crate::driver::switch::{TakesOrders, Writers};
 use crate::persist::append::files::Files;
 use crate::persist::append::log_writer::{LogWriter, Order, Progress, Report, Syncs};

@@ -2,37 +2,20 @@
 //! thread of its own loads the old base and the closed increments, and writes what it then has. The executor does nothing for it, and there
 //! is no fork. The first base of a file that is switched on is made of a copy.
 
-use std::io::{self, Read, Seek};
-use std::path::Path;
-
 use crate::driver::replay::Purpose;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::{Files, Head};
 use crate::persist::append::manifest::{File, Manifest};
-use crate::persist::disk::{Disk, DiskError, append_all};
+use crate::persist::disk::{DiskError, append_all};
 use crate::persist::resume::Last;
+use crate::server::durable::folder::LogFolder;
 use crate::server::durable::load::load_from;
 use crate::server::durable::snapshot::{Kind, SYNC_EVERY, UNWANTED, write_to};
 
 /// A base until it is whole.
 pub const TEMPORARY: &str = "temp-rewriteaof.rdb";
-
-/// The folder of an append-only file.
-pub trait LogFolder: Disk {
-    /// A file that is open to be read.
-    type Source: Read + Seek;
-
-    /// Opens a file to be read. Returns its length, too.
-    ///
-    /// # Errors
-    /// The system's.
-    fn source(&mut self, name: &[u8]) -> io::Result<(u64, Self::Source)>;
-
-    /// Its path, for messages.
-    fn path(&self) -> &Path;
-}
 
 /// Makes a durable base of all files of a manifest but the last increment. Returns the file and its length in bytes. The manifest does not
 /// name it yet. `moment` is the time at the start, at which the files are read and the base is written: leases are as long in it as in the

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::driver::copy::CopyProgress;
-use crate::driver::received::Copied;
+use crate::driver::copy::received::Copied;
 use crate::driver::round::Adapter;
 use crate::engine::Engine;
 use crate::files::{Temporary, remove_remnants, sync_folder_of};

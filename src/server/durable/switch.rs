@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 
 use crate::driver::copy::CopyProgress;
+use crate::driver::copy::received::Copied;
 use crate::driver::file::Beginning;
-use crate::driver::received::Copied;
 use crate::driver::round::Adapter;
 use crate::driver::switch::Writers;
 use crate::files::remove_remnants;

@@ -10,7 +10,7 @@ use crate::persist::append::batch::{FIRST_LINE, HEADER, Header, salt_of, seal};
 use crate::persist::disk::simulated::SimulatedDisk;
 use crate::persist::disk::{Disk, Result, forward, read_whole};
 use crate::persist::natives::name;
-use crate::server::durable::rewrite::LogFolder;
+use crate::server::durable::folder::LogFolder;
 use crate::torture::sim::machine::FILE_MAX;
 
 /// A fault that is planted in a durable server, so that tests show that they find it.

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 
 use crate::base::time::Now;
 use crate::client::Command;
+use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
 use crate::driver::flaw::Flaw;
 use crate::driver::pace::Pace;
-use crate::driver::received::{Copied, Message, Receiver, Taken};
 use crate::driver::switch::{TakesOrders, Writers};
 use crate::driver::{Driver, Present};
 use crate::engine::config::Config;

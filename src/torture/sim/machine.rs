@@ -27,9 +27,10 @@ use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundin
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{DiskError, read_whole};
 use crate::persist::resume::manifest_name;
+use crate::server::durable::folder::LogFolder;
 use crate::server::durable::load::Files;
 use crate::server::durable::load::slices::Load;
-use crate::server::durable::rewrite::{self, LogFolder, begin_files};
+use crate::server::durable::rewrite::{self, begin_files};
 use crate::server::durable::start::{Resumed, resume};
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
