@@ -54,8 +54,8 @@ pub struct Replay<E> {
     /// The numbers of sessions by their ids.
     session_ids: BTreeMap<Box<[u8]>, u64>,
     token: u64,
-    /// `maxmemory`, which does not apply now.
-    maxmemory: u64,
+    /// The engine's limits, which do not apply now: what was written under others is not refused.
+    limits: [u64; 2],
     /// The database of the RDB's next record.
     rdb_db: u32,
     refusals: Refusals,
@@ -80,7 +80,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         engine.sessions_mut()[session].flags |=
             SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
         engine.keyspace_mut().keep_expired = true;
-        let maxmemory = engine.set_memory_limit(0);
+        let limits = engine.set_limits([0, u64::MAX]);
         Replay {
             engine,
             session,
@@ -89,7 +89,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             records: LockRecords::default(),
             session_ids: BTreeMap::new(),
             token: 0,
-            maxmemory,
+            limits,
             rdb_db: 0,
             refusals: Refusals::default(),
         }
@@ -330,7 +330,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             Purpose::TakeOver => Fate::Unknown,
             Purpose::Start { .. } => Fate::Gone,
         };
-        let Replay { mut engine, session, locks, records, token, maxmemory, refusals, .. } = self;
+        let Replay { mut engine, session, locks, records, token, limits, refusals, .. } = self;
         if refusals.requests > 0 {
             tracing::warn!(refused = refusals.requests, "requests of the append-only file were refused");
         }
@@ -348,7 +348,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         if let Some(locks) = &mut engine.keyspace_mut().changes.locks {
             locks.set_next_token(token);
         }
-        engine.set_memory_limit(maxmemory);
+        engine.set_limits(limits);
         engine.keyspace_mut().keep_expired = false;
         engine.disconnect(now, session);
         let keys = (0..engine.keyspace().databases() as u32).map(|db| engine.keyspace().db_len(db)).sum();

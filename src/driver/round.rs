@@ -283,8 +283,10 @@ pub trait Adapter: Sized {
     fn run_background(&mut self) -> bool {
         let mut copies = false;
         if self.driver().copies() {
-            let boot = Self::read_boot(self.boot());
-            copies = self.as_task(Task::Copy, |this| this.drive(|driver, at| driver.copy_some(at, boot)));
+            let boot = self.boot();
+            // The boot clock behind the present: time that passes between the two makes a lease end later, not earlier.
+            let copy_some = |driver: &mut Driver, at| driver.copy_some(at, Self::read_boot(boot));
+            copies = self.as_task(Task::Copy, |this| this.drive(copy_some));
         }
         let applies = self.go_on_applying();
         self.hand_on(false);
@@ -439,6 +441,11 @@ pub trait Rounds {
     /// Closes a connection, and ends its session.
     fn close_connection(&mut self, id: SessionId);
 
+    /// Whether there is other work for this loop, so that it waits for nothing.
+    fn has_other_work(&self) -> bool {
+        false
+    }
+
     /// A turn has ended, and so has the connection, if it was to be closed.
     fn turn_ended(&mut self, _id: SessionId) {}
 
@@ -471,15 +478,16 @@ pub trait Rounds {
         }
     }
 
-    /// Ends a round. Returns what is waited for now, if nothing else is to be done; then [`Driver::wake_late`] belongs behind that.
+    /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now, if nothing else is to be done; then [`Driver::wake_late`] belongs behind that.
     #[inline]
     fn end_round(&mut self) -> Wait {
         let adapter = self.adapter();
         let has_work = adapter.has_background_work();
-        if has_work && adapter.run_background() || adapter.driver().has_connections_to_run() {
+        if has_work && adapter.run_background() || adapter.driver().has_connections_to_run() || self.has_other_work() {
             return Wait::No;
         }
         if has_work {
+            let adapter = self.adapter();
             let ns = adapter.present().ns;
             if let Some(rest) = adapter.driver().rest(ns) {
                 return Wait::Briefly(rest);

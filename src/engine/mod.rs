@@ -8,15 +8,15 @@
 //! # The way of a request
 //!
 //! ```text
-//!   Connection::turn ▶ receive (server::net)   reads bytes
-//!    └▶ Driver::execute (driver::connections)   takes the session's outbox; parses requests, looks up the rows and hashes of a batch
+//!   round::take_turn ▶ Connection::receive (server::net)   reads bytes
+//!    └▶ Adapter::receive (driver::round) ▶ Driver::execute (driver::connections)   takes the session's outbox; parses requests, looks up the rows and hashes of a batch
 //!       └▶ Engine::execute_next (request.rs)   one request, whose reply goes into that outbox
 //!          ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
 //!          │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look
 //!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
 //!          │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
 //!          └▶ follow_up        serves the sessions whose keys or locks have become ready
-//!    ▶ Outbox::put_back ▶ Driver::finish_batch wakes the other sessions that have replies ▶ Connection::write writes to the socket
+//!    ▶ Outbox::put_back ▶ Adapter::finish_batch wakes the other sessions that have replies ▶ Connection::write writes to the socket
 //! ```
 //!
 //! # The way of a native lock

@@ -53,11 +53,12 @@ impl Engine {
         self.config.key_load_delay = delay;
     }
 
-    /// Sets `maxmemory` of an engine that loads files. Returns what it was.
-    pub fn set_memory_limit(&mut self, bytes: u64) -> u64 {
-        let before = std::mem::replace(&mut self.config.maxmemory, bytes);
+    /// Sets `maxmemory` and `proto-max-bulk-len` of an engine that loads files. Returns what they were.
+    pub fn set_limits(&mut self, [memory, string]: [u64; 2]) -> [u64; 2] {
+        let memory = std::mem::replace(&mut self.config.maxmemory, memory);
+        let string = std::mem::replace(&mut self.config.proto_max_bulk_len, string);
         self.update_slow_path();
-        before
+        [memory, string]
     }
 
     /// Switches to a new configuration, and asks the driver for what follows from the directives that were set.

@@ -352,3 +352,20 @@ fn restarts_do_not_grow_the_folder() {
     let (bytes, files) = sizes[sizes.len() - 1];
     assert!(bytes < 8192 && files < 16, "{bytes} bytes in {files} files after 30 restarts without a write");
 }
+
+#[test]
+fn a_lower_limit_of_strings_loses_none_that_is_longer() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &["--appendfsync", "always"]);
+    let mut wire = server.wire();
+    assert_eq!(call(&mut wire, "SETRANGE k 1500000 x"), ":1500001");
+    assert_eq!(call(&mut wire, "SETBIT b 12000000 1"), ":0");
+    assert_eq!(call(&mut wire, "APPEND k y"), ":1500002");
+    let digest = call(&mut wire, "DEBUG DIGEST");
+    assert_eq!(call(&mut wire, "CONFIG SET proto-max-bulk-len 1048576"), "+OK");
+    assert!(call(&mut wire, "APPEND k z").starts_with("-ERR string exceeds maximum allowed size"));
+    rewrite(&mut wire);
+    server.stop();
+    let server = Server::start(&folder, &["--appendfsync", "always", "--proto-max-bulk-len", "1048576"]);
+    assert_eq!(call(&mut server.wire(), "DEBUG DIGEST"), digest);
+}

@@ -93,7 +93,7 @@ pub type Copied = Result<(Box<Engine>, Moment), String>;
 /// What came of a message.
 pub enum Taken {
     /// There is more to receive. With `true`, the driver is to go on copying.
-    More(Receiver, bool),
+    More(Box<Receiver>, bool),
     /// The copy was received.
     Whole(Copied),
     /// It was given up.
@@ -108,14 +108,14 @@ pub struct Receiver {
 
 impl Receiver {
     /// The receiver of a copy that begins at this moment, of a server with this configuration.
-    pub fn new(config: Config, moment: Moment, progress: Arc<CopyProgress>) -> Receiver {
+    pub fn new(config: Config, moment: Moment, progress: Arc<CopyProgress>) -> Box<Receiver> {
         let config = Config { maxmemory: 0, ..config };
         let engine = Box::new(Engine::new(config, 0, moment.now, crate::commands::table()));
-        Receiver { received: Received::new(engine, moment), progress }
+        Box::new(Receiver { received: Received::new(engine, moment), progress })
     }
 
     /// Takes a message.
-    pub fn take(mut self, message: Message) -> Taken {
+    pub fn take(mut self: Box<Self>, message: Message) -> Taken {
         if self.progress.is_abandoned() {
             return Taken::GivenUp;
         }

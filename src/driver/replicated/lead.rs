@@ -199,6 +199,8 @@ impl Driver {
         if let Some(member) = self.member_mut() {
             member.state = NodeState::Empty;
         }
+        // Of a copy in progress, the rest of the keys would be missing.
+        self.copy_failed(at, why);
         // What waited does so no more.
         self.refuse_writes();
         self.engine.persistence_mut().figures = None;

@@ -204,7 +204,7 @@ impl Leadership {
         self.proposed.len() as u64
     }
 
-    /// Whether it serves nothing: a majority is out of reach or stores nothing, or it is [`Leadership::out`].
+    /// Whether it serves nothing: a majority is out of reach or stores nothing, or it has stepped down.
     pub fn alone(&self) -> bool {
         self.alone
     }

@@ -132,8 +132,8 @@ impl Node {
         let _ = self.orders.send(Order::AskForHandOver(to));
     }
 
-    /// Has [`Application::followers_reached`](super::Application::followers_reached) called once when any of these has come true,
-    /// and then not before this is called with others. With none, nothing is looked at.
+    /// Has the executor told of [`Asked::FollowersReached`](super::Asked::FollowersReached) once when any of these has come true, and
+    /// then not before this is called with others. With none, nothing is looked at.
     pub fn await_followers(&self, awaited: Vec<Awaited>) {
         self.awaited.send_if_modified(|before| {
             let changed = *before != awaited;

@@ -3,9 +3,9 @@
 //! ```text
 //!   executor ── propose ──▶ orders ─▶ openraft ─▶ store, net
 //!      ▲                                 │
-//!      │  Application::apply, install    ▼
+//!      │  Asked::Apply, Install          ▼
 //!      └──────────────────────── state: committed entries, in order
-//!      ▲  Application::changed
+//!      ▲  Asked::Changed, Failed
 //!      └──────────────────────── watch: who leads, who belongs to it
 //! ```
 //!

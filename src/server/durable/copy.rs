@@ -36,7 +36,7 @@ pub fn be_nice() {
 }
 
 /// Receives a copy. Returns `None` if it was given up. `wake` is called when the driver is to go on copying.
-fn receive(mut receiver: Receiver, messages: &mpsc::Receiver<Message>, wake: &dyn Fn()) -> Option<Copied> {
+fn receive(mut receiver: Box<Receiver>, messages: &mpsc::Receiver<Message>, wake: &dyn Fn()) -> Option<Copied> {
     loop {
         // Without a sender, the executor is gone, or has given up.
         match receiver.take(messages.recv().ok()?) {

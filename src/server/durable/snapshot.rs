@@ -67,7 +67,9 @@ impl Shell {
         self.drive(|driver, _| driver.abandon_snapshot());
         // No other snapshot has this number.
         let temporary = self.temporary(0);
-        let moment = Moment { boot: boottime::now(), now: self.clock.now() };
+        // In this order: time that passes between the two makes a lease end later, not earlier.
+        let now = self.clock.now();
+        let moment = Moment { boot: boottime::now(), now };
         let kind = Kind { checksum: self.driver.engine.config().rdbchecksum, is_base: false };
         let made = self.snapshot_path().and_then(|path| write(&self.driver.engine, moment, (&temporary, &path), kind, || true));
         match made {

@@ -135,7 +135,9 @@ pub fn resume<F: LogFolder>(
 /// Begins to log, after the files of the folder were loaded.
 fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name } = opened;
-    let moment = Moment { boot: boottime::now(), now: shell.clock.now() };
+    // In this order, as for all that is written: time that passes between the two makes a lease end later, not earlier.
+    let now = shell.clock.now();
+    let moment = Moment { boot: boottime::now(), now };
     let resumed = resume(&mut shell.driver, moment, folder, &name, loaded).map_err(|error| unwritable(&path, &error))?;
     let Resumed { log, files, progress, syncs } = resumed;
     let increments = files.manifest().increments.len();

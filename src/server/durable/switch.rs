@@ -122,7 +122,8 @@ impl Shell {
 /// Removes the temporary files that a crash has left in a locked folder. Nothing reads them.
 fn remove_temporary(path: &Path, name: &[u8]) {
     let manifest = [b"temp-", &*manifest_name(name)].concat();
-    let is_ours = |name: &str| [rewrite::TEMPORARY.as_bytes(), &manifest].contains(&name.as_bytes());
+    // The last is of earlier versions: a first base.
+    let is_ours = |name: &str| [rewrite::TEMPORARY.as_bytes(), &manifest, b"temp-appendonly.rdb"].contains(&name.as_bytes());
     remove_remnants(path, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
 }
 

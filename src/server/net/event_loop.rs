@@ -179,21 +179,16 @@ impl EventLoop {
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn poll_events(&mut self) -> io::Result<()> {
         let wait = self.end_round();
-        let has_work = self.due
-            || self.has_closures
-            || self.shell.busy.has_new_connections()
-            || self.listening.handshakes().has_queued()
-            || self.shell.next_load().is_some_and(|wait| wait.is_zero());
         let poller = &mut self.poller;
         match wait {
-            Wait::ForEvents if !has_work => {
-                let timeout = Self::timeout(&self.shell, &self.listening);
-                self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
-            }
-            Wait::Briefly(wait) if !has_work => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
-            _ => {
+            Wait::No => {
                 turn_meter::count_poll();
                 poller.wait(Some(&NO_TIME))?;
+            }
+            Wait::Briefly(wait) => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
+            Wait::ForEvents => {
+                let timeout = Self::timeout(&self.shell, &self.listening);
+                self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
             }
         }
         self.shell.woke();
@@ -269,6 +264,14 @@ impl Rounds for EventLoop {
         if let Some(connection) = self.connections.get_mut(id.index()).and_then(Option::take) {
             connection.close(&mut self.shell);
         }
+    }
+
+    fn has_other_work(&self) -> bool {
+        self.due
+            || self.has_closures
+            || self.shell.busy.has_new_connections()
+            || self.listening.handshakes().has_queued()
+            || self.shell.next_load().is_some_and(|wait| wait.is_zero())
     }
 
     #[inline]

@@ -112,7 +112,7 @@ impl Durable {
             return Ok((driver, clock));
         }
         let (driver, clock, writer) = self.machine.start(at_us, config(), seed)?;
-        self.writers = Writers::of(SimWriter::Works(writer));
+        self.writers = Writers::of(SimWriter::Works(Box::new(writer)));
         Ok((driver, clock))
     }
 
@@ -127,7 +127,8 @@ impl Durable {
         let mut pace = Pace::slice(busy_clock);
         let done = loading.load_some(driver, &mut pace)?;
         if done {
-            self.writers = Writers::of(SimWriter::Works(self.machine.end_loading(at, at_us, driver, loading)?));
+            let writer = self.machine.end_loading(at, at_us, driver, loading)?;
+            self.writers = Writers::of(SimWriter::Works(Box::new(writer)));
         } else {
             self.loading = Some((at_us + LOAD_EVERY_US + pace.owed().as_micros() as u64, loading));
         }
@@ -442,7 +443,7 @@ pub enum SimWriter {
     /// What was ordered before there is a writer.
     Waits(Vec<Order>),
     /// The writer works.
-    Works(Writer),
+    Works(Box<Writer>),
 }
 
 impl Default for SimWriter {
@@ -456,7 +457,7 @@ impl SimWriter {
         if let SimWriter::Waits(orders) = self {
             orders.drain(..).for_each(|order| writer.order(order));
         }
-        *self = SimWriter::Works(writer);
+        *self = SimWriter::Works(Box::new(writer));
     }
 
     fn writer(&self) -> Option<&Writer> {
@@ -480,7 +481,7 @@ impl TakesOrders for SimWriter {
 /// A copy of the keyspace that is received.
 struct Copy {
     of: Use,
-    receiver: Option<Receiver>,
+    receiver: Option<Box<Receiver>>,
     progress: Arc<CopyProgress>,
     /// Messages on the way, and when the next one comes.
     coming: VecDeque<Message>,

@@ -288,7 +288,9 @@ impl Server {
 
     /// Gives a client a session. Without a connection, it is an unchecked one, which has to log in if the server asks for that.
     fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
-        let id = connect(&mut self.driver, self.clock.now(at_us));
+        let now = self.clock.now(at_us);
+        let id = connect(&mut self.driver, now);
+        self.driver.finish_batch(now, None);
         if conn.is_none() {
             self.driver.engine.sessions_mut()[id].flags.remove(SessionFlags::AUTHENTICATED);
         }
