@@ -39,10 +39,14 @@ pub trait Adapter: Sized {
     fn now_and_stopwatch(&mut self) -> (Now, u64);
 
     /// Reads the stopwatch again; `None` if requests are timed by the engine's time.
-    fn stopwatch(&self) -> Option<fn() -> u64>;
+    fn stopwatch(&self) -> Option<fn() -> u64> {
+        None
+    }
 
     /// Whether the engine's time stands still.
-    fn is_frozen(&self) -> bool;
+    fn is_frozen(&self) -> bool {
+        false
+    }
 
     /// A monotonic clock in nanoseconds, which goes on while the driver works, even if the engine's time stands still.
     fn monotonic_ns(&self) -> fn() -> u64;
@@ -478,7 +482,8 @@ pub trait Rounds {
         }
     }
 
-    /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now, if nothing else is to be done; then [`Driver::wake_late`] belongs behind that.
+    /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now. [`Driver::wake_late`]
+    /// belongs behind that.
     #[inline]
     fn end_round(&mut self) -> Wait {
         let adapter = self.adapter();

@@ -9,7 +9,8 @@
 //!
 //! ```text
 //!   round::take_turn ▶ Connection::receive (server::net)   reads bytes
-//!    └▶ Adapter::receive (driver::round) ▶ Driver::execute (driver::connections)   takes the session's outbox; parses requests, looks up the rows and hashes of a batch
+//!    └▶ Adapter::receive (driver::round)
+//!    └▶ Driver::execute (driver::connections)   takes the session's outbox; parses requests, looks up the rows and hashes of a batch
 //!       └▶ Engine::execute_next (request.rs)   one request, whose reply goes into that outbox
 //!          ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
 //!          │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look

@@ -149,14 +149,6 @@ impl Adapter for Restored {
         (self.now, self.now.mono_us() * 1_000)
     }
 
-    fn stopwatch(&self) -> Option<fn() -> u64> {
-        None
-    }
-
-    fn is_frozen(&self) -> bool {
-        false
-    }
-
     fn monotonic_ns(&self) -> fn() -> u64 {
         busy_clock
     }
@@ -167,7 +159,7 @@ impl Adapter for Restored {
         BootClock::default()
     }
 
-    // Nothing is stored here, and nobody asks for what follows.
+    // This server has no disk, so the driver demands nothing.
     fn meet(&mut self, _: Demands) {}
 
     fn perform(&mut self, _: Action) {}

@@ -43,14 +43,6 @@ impl Adapter for Serving<'_> {
         (at.now, at.ns)
     }
 
-    fn stopwatch(&self) -> Option<fn() -> u64> {
-        None
-    }
-
-    fn is_frozen(&self) -> bool {
-        false
-    }
-
     fn monotonic_ns(&self) -> fn() -> u64 {
         busy_clock
     }
