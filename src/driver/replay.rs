@@ -55,7 +55,7 @@ pub struct Replay<E> {
     session_ids: BTreeMap<Box<[u8]>, u64>,
     token: u64,
     /// The engine's limits, which do not apply now: what was written under others is not refused.
-    limits: [u64; 2],
+    limits: [u64; 3],
     /// The database of the RDB's next record.
     rdb_db: u32,
     refusals: Refusals,
@@ -80,7 +80,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         engine.sessions_mut()[session].flags |=
             SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED | SessionFlags::NEVER_WAITS;
         engine.keyspace_mut().keep_expired = true;
-        let limits = engine.set_limits([0, u64::MAX]);
+        let limits = engine.set_limits([0, u64::MAX, u64::MAX]);
         Replay {
             engine,
             session,

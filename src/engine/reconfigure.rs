@@ -53,12 +53,14 @@ impl Engine {
         self.config.key_load_delay = delay;
     }
 
-    /// Sets `maxmemory` and `proto-max-bulk-len` of an engine that loads files. Returns what they were.
-    pub fn set_limits(&mut self, [memory, string]: [u64; 2]) -> [u64; 2] {
+    /// Sets `maxmemory`, `proto-max-bulk-len` and `script-memory-limit` of an engine that loads files. Returns what they were.
+    pub fn set_limits(&mut self, [memory, string, script]: [u64; 3]) -> [u64; 3] {
         let memory = std::mem::replace(&mut self.config.maxmemory, memory);
         let string = std::mem::replace(&mut self.config.proto_max_bulk_len, string);
+        let script = std::mem::replace(&mut self.config.script_memory_limit, script);
+        self.scripting.interpreters.set_memory_limit(self.config.script_memory_limit);
         self.update_slow_path();
-        [memory, string]
+        [memory, string, script]
     }
 
     /// Switches to a new configuration, and asks the driver for what follows from the directives that were set.

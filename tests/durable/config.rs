@@ -369,3 +369,20 @@ fn a_lower_limit_of_strings_loses_none_that_is_longer() {
     let server = Server::start(&folder, &["--appendfsync", "always", "--proto-max-bulk-len", "1048576"]);
     assert_eq!(call(&mut server.wire(), "DEBUG DIGEST"), digest);
 }
+
+#[test]
+fn a_lower_limit_of_scripts_loses_no_library() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &ALWAYS);
+    let mut wire = server.wire();
+    let library = "#!lua name=big\nlocal t = {} for i = 1, 60000 do t[i] = 'value ' .. i end \
+        redis.register_function('f', function() return #t end)";
+    wire.queue(&["FUNCTION", "LOAD", library]);
+    wire.flush().unwrap();
+    assert_eq!(told(&mut wire), "$3 big");
+    assert_eq!(call(&mut wire, "CONFIG SET script-memory-limit 1048576"), "+OK");
+    rewrite(&mut wire);
+    server.stop();
+    let server = Server::start(&folder, &ALWAYS);
+    assert_eq!(call(&mut server.wire(), "FCALL f 0"), ":60000");
+}
