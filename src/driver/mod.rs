@@ -94,6 +94,15 @@ pub struct Demands {
     pub failed: Option<String>,
 }
 
+/// The adapter's timer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timer {
+    /// What it is armed for, in monotonic milliseconds; `None` if it is not armed, or has fired.
+    armed_ms: Option<u64>,
+    /// Whether it has fired, or has left work to do.
+    fired: bool,
+}
+
 /// The driver of an engine.
 pub struct Driver {
     /// The engine.
@@ -114,6 +123,11 @@ pub struct Driver {
     files_begun: u64,
     limits: Limits,
     demands: Demands,
+    /// Whether there is work besides requests, and when it is due, in monotonic milliseconds, as of the last
+    /// [`Driver::take_demands`]: a turn looks at these two alone.
+    active: bool,
+    due_ms: u64,
+    timer: Timer,
     /// From when on a batch of requests may help the timer again, in monotonic microseconds.
     help_from_us: u64,
     /// A fault that a test has planted.
@@ -137,6 +151,9 @@ impl Driver {
             files_begun: 0,
             limits: Limits::default(),
             demands: Demands::default(),
+            active: false,
+            due_ms: u64::MAX,
+            timer: Timer::default(),
             help_from_us: 0,
             #[cfg(any(test, feature = "torture"))]
             flaw: Flaw::Nothing,
@@ -170,6 +187,14 @@ impl Driver {
     /// Takes what the adapter is to do. It has to be asked after each call of a method that changes the driver, and
     /// [`Driver::submit`] has to be called before anything else is written.
     pub fn take_demands(&mut self) -> Demands {
+        let waits = self.copies() || self.engine.persistence().figures.is_some() || self.engine.is_loading();
+        self.active = !self.is_memory_only() || waits;
+        let own = [self.saving.look_ms, self.log_again_ms, self.sweep_ms()];
+        self.due_ms = own.into_iter().flatten().fold(self.log().map_or(u64::MAX, Log::due_ms), u64::min);
+        #[cfg(feature = "quorum")]
+        if let Changes::Quorum(member) = &self.changes {
+            self.due_ms = self.due_ms.min(member.due_ms());
+        }
         std::mem::take(&mut self.demands)
     }
 
@@ -243,19 +268,38 @@ impl Driver {
     }
 
     /// When something is due, in monotonic milliseconds; `u64::MAX` if nothing is. See [`Driver::housekeep`].
+    #[inline]
     pub fn due_ms(&self) -> u64 {
-        let own = [self.saving.look_ms, self.log_again_ms, self.sweep_ms()];
-        let own_ms = own.into_iter().flatten().fold(self.log().map_or(u64::MAX, Log::due_ms), u64::min);
-        match &self.changes {
-            #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => own_ms.min(member.due_ms()),
-            _ => own_ms,
-        }
+        self.due_ms
     }
 
-    /// Whether there is any work besides requests: a log, a copy, or something that waits for one.
+    /// When anything is due, in the engine as well, in monotonic milliseconds; `u64::MAX` if nothing is.
+    #[inline(always)]
+    pub fn next_wake_ms(&self) -> u64 {
+        let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
+        or_never(self.engine.next_deadline()).min(self.due_ms).min(or_never(self.sweep_ms()))
+    }
+
+    /// Whether there is any work besides requests: a log, a copy, a load, or something that waits for one.
+    #[inline]
     pub fn has_background_work(&self) -> bool {
-        !self.is_memory_only() || self.copies() || self.engine.persistence().figures.is_some()
+        self.active
+    }
+
+    /// The adapter's timer has fired.
+    pub fn timer_fired(&mut self) {
+        self.timer = Timer { armed_ms: None, fired: true };
+    }
+
+    /// Whether more was due than a slice of it.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.timer.fired
+    }
+
+    /// The timer is armed anew for what is due next: its clock may show another time.
+    pub fn reset_timer(&mut self) {
+        self.timer.armed_ms = None;
     }
 
     /// Whether something is due in the engine, and a batch of requests is to help with it.

@@ -75,20 +75,19 @@ pub trait Adapter: Sized {
     /// The server is to end after this round.
     fn end(&mut self);
 
-    /// A batch of a session, or something else that has used the engine, has ended.
-    fn batch_finished(&mut self, now: Now, id: Option<SessionId>);
+    /// A batch of a session, or something else that has used the engine, has ended. Returns when there is work for the adapter
+    /// itself, in monotonic milliseconds; `u64::MAX` if there is none.
+    fn after_batch(&mut self, now: Now, id: Option<SessionId>) -> u64;
 
-    /// The driver has acted: what waits in it, or when it is due, may have changed.
-    fn driver_acted(&mut self) {}
+    /// Has [`Driver::timer_fired`] called at this time, in monotonic milliseconds, whatever was asked for before. Returns false if
+    /// that fails.
+    fn set_timer(&mut self, at_ms: u64) -> bool;
 
     /// Requests begin to execute at this reading of the stopwatch.
     fn execution_begins(&mut self, _ns: u64) {}
 
     /// Time has passed in the engine.
     fn engine_advanced(&mut self) {}
-
-    /// The time of the next deadline may not be what it was: the timer is to be set anew.
-    fn reset_timer(&mut self) {}
 
     /// Gives some memory back. Returns whether there is more.
     fn give_back(&mut self, _now: Now) -> bool {
@@ -98,21 +97,6 @@ pub trait Adapter: Sized {
     /// Runs something that counts as a turn of this task.
     fn as_task<T>(&mut self, _task: Task, act: impl FnOnce(&mut Self) -> T) -> T {
         act(self)
-    }
-
-    /// Whether anything may be due in the engine. False is said only if nothing is.
-    fn may_be_due(&self, _now: Now) -> bool {
-        true
-    }
-
-    /// Whether there is any work between the turns of connections.
-    fn has_background_work(&mut self) -> bool {
-        self.driver().has_background_work()
-    }
-
-    /// [`Driver::due_ms`].
-    fn due_ms(&mut self) -> u64 {
-        self.driver().due_ms()
     }
 
     /// The engine's time.
@@ -142,7 +126,26 @@ pub trait Adapter: Sized {
     fn meet_demands(&mut self) {
         let demands = self.driver().take_demands();
         self.meet(demands);
-        self.driver_acted();
+        let due_ms = self.driver().due_ms();
+        if !self.is_frozen() {
+            self.arm(due_ms);
+        }
+    }
+
+    /// Has the timer fire at this time at the latest; `u64::MAX`: it need not.
+    #[inline]
+    fn arm(&mut self, at_ms: u64) {
+        let is_early = self.driver().timer.armed_ms.is_some_and(|armed_ms| armed_ms <= at_ms);
+        if !is_early && at_ms != u64::MAX && self.set_timer(at_ms) {
+            self.driver().timer.armed_ms = Some(at_ms);
+        }
+    }
+
+    /// Whether anything may be due in the engine. Nothing is before the instant that the timer was armed for after the engine's last
+    /// use. While the clock is frozen, the timer is not armed for deadlines.
+    #[inline]
+    fn may_be_due(&mut self, now: Now) -> bool {
+        self.is_frozen() || self.driver().timer.armed_ms.is_none_or(|at_ms| now.reached(at_ms))
     }
 
     /// Reads the clocks for a batch of requests. Settles what is due by then first.
@@ -182,7 +185,11 @@ pub trait Adapter: Sized {
     #[inline]
     fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.driver().finish_batch(now, id);
-        self.batch_finished(now, id);
+        let own_ms = self.after_batch(now, id);
+        let next_ms = self.driver().next_wake_ms().min(own_ms);
+        if !self.is_frozen() || self.driver().engine.has_client_work() {
+            self.arm(next_ms);
+        }
     }
 
     /// Carries out the actions that the engine asked of its driver. Returns the instant after them.
@@ -219,7 +226,7 @@ pub trait Adapter: Sized {
         let now = self.now();
         let more = self.advance_engine(now);
         self.driver().sweep_when_due(now);
-        if self.due_ms() <= now.mono_ms() {
+        if self.driver().due_ms() <= now.mono_ms() {
             self.tick_background();
         }
         let more = self.give_back(now) || more;
@@ -232,7 +239,7 @@ pub trait Adapter: Sized {
         let began_ns = self.now_and_stopwatch().1;
         let frozen = self.is_frozen();
         let more = self.driver().advance(Present { now, ns: began_ns, frozen });
-        if self.has_background_work() {
+        if self.driver().has_background_work() {
             self.meet_demands();
         }
         let spent_ns = self.now_and_stopwatch().1.saturating_sub(began_ns);
@@ -260,11 +267,11 @@ pub trait Adapter: Sized {
     fn after_closure(&mut self) {
         let now = self.now();
         let now = self.perform_actions(now);
-        if self.has_background_work() {
+        if self.driver().has_background_work() {
             // What the driver decided is handed on before anything else is written.
             self.hand_on(false);
         }
-        self.reset_timer();
+        self.driver().reset_timer();
         self.finish_batch(now, None);
     }
 
@@ -315,9 +322,9 @@ pub trait Adapter: Sized {
     #[inline]
     fn woke(&mut self) {
         #[cfg(feature = "quorum")]
-        if self.has_background_work() && self.driver().member().is_some_and(|member| member.leads()) {
+        if self.driver().has_background_work() && self.driver().member().is_some_and(|member| member.leads()) {
             let now = self.now();
-            if self.due_ms() <= now.mono_ms() {
+            if self.driver().due_ms() <= now.mono_ms() {
                 self.tick_background();
             }
         }
@@ -482,13 +489,24 @@ pub trait Rounds {
         }
     }
 
+    /// Does a slice of what is due, if the timer has fired or the last slice has left something. Connections get their turns between
+    /// two of them.
+    #[inline]
+    fn run_due(&mut self) {
+        if self.adapter().driver().timer.fired {
+            let more = self.adapter().as_task(Task::Timer, Adapter::tick);
+            self.adapter().driver().timer.fired = more;
+        }
+    }
+
     /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now. [`Driver::wake_late`]
     /// belongs behind that.
     #[inline]
     fn end_round(&mut self) -> Wait {
         let adapter = self.adapter();
-        let has_work = adapter.has_background_work();
-        if has_work && adapter.run_background() || adapter.driver().has_connections_to_run() || self.has_other_work() {
+        let has_work = adapter.driver().has_background_work();
+        let runs_on = has_work && adapter.run_background();
+        if runs_on || adapter.driver().has_connections_to_run() || adapter.driver().is_behind() || self.has_other_work() {
             return Wait::No;
         }
         if has_work {

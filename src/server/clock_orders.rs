@@ -35,7 +35,7 @@ impl Shell {
         }
         self.driver.set_clock_mover(None);
         // The clock may run again, or the timer's deadline may belong to another reading.
-        self.timer.reset();
+        self.driver.reset_timer();
         self.driver.let_others_run();
         let now = self.clock.now();
         let (frozen, skew_ms) = (self.clock.is_frozen(), self.clock.stepped_ms());
@@ -78,6 +78,6 @@ impl Shell {
     pub(crate) fn restart(&mut self, last: Option<SessionId>, lose: Option<u64>) {
         let now = self.clock.now();
         self.driver.engine.restart(now, last, lose);
-        self.timer.reset();
+        self.driver.reset_timer();
     }
 }

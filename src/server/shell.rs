@@ -134,22 +134,17 @@ impl Shell {
         }
     }
 
-    /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
-    /// `in_use` is [`allocator::library_balance`].
+    /// When memory is to be given back, in monotonic milliseconds; `u64::MAX` if none is. `in_use` is [`allocator::library_balance`].
     #[inline(always)]
-    fn next_wake(&self, in_use: Option<i64>) -> Option<u64> {
+    fn memory_ms(&self, in_use: Option<i64>) -> u64 {
         let or_never = |ms: Option<u64>| ms.unwrap_or(u64::MAX);
-        let memory_ms = or_never(in_use.and_then(|in_use| self.memory.returns.next_ms(in_use)));
-        let next_ms = or_never(self.driver.engine.next_deadline()).min(self.background.due_ms);
-        let next_ms = next_ms.min(or_never(self.driver.sweep_ms())).min(or_never(self.memory.spans.due_ms())).min(memory_ms);
-        (next_ms != u64::MAX).then_some(next_ms)
+        or_never(in_use.and_then(|in_use| self.memory.returns.next_ms(in_use))).min(or_never(self.memory.spans.due_ms()))
     }
 
-    /// Forgets what it has noted by the clock, which was set to another time: all that is due is looked at soon.
+    /// Forgets what it has noted by the clock, which was set to another time.
     #[cfg(feature = "quorum")]
     pub(super) fn forget_marks(&mut self) {
         self.memory = Memory::default();
-        self.timer.reset();
     }
 
     /// Moves the clock forward. Everything that falls due on the way happens at its own time and in order, before this returns.
@@ -157,9 +152,13 @@ impl Shell {
         // Deadlines beyond the end of the clock are never reached.
         let us = self.clock.reachable_us(us);
         let target_us = self.clock.now().mono_us().saturating_add(us);
-        while let Some(next_ms) = self.next_wake(allocator::library_balance()).filter(|ms| ms.saturating_mul(1000) <= target_us) {
+        loop {
+            let next_us = self.driver.next_wake_ms().min(self.memory_ms(allocator::library_balance())).saturating_mul(1000);
+            if next_us > target_us {
+                break;
+            }
             let now_us = self.clock.now().mono_us();
-            self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
+            self.clock.advance_us(next_us.saturating_sub(now_us));
             while self.advance() {}
         }
         let now_us = self.clock.now().mono_us();
@@ -257,9 +256,9 @@ impl Adapter for Shell {
         self.ending = true;
     }
 
-    /// Updates the directory, looks at memory and arms the timer.
+    /// Updates the directory, and looks at memory.
     #[inline]
-    fn batch_finished(&mut self, now: Now, id: Option<SessionId>) {
+    fn after_batch(&mut self, now: Now, id: Option<SessionId>) -> u64 {
         if let Some(id) = id {
             self.memory.returns.note_request(now.mono_ms());
             if let Some(traffic) = self.driver.traffic_to_report(now, id) {
@@ -278,16 +277,11 @@ impl Adapter for Shell {
         if blocks::empties() > spans::KEPT {
             self.memory.spans.expect(now.mono_ms());
         }
-        if let Some(deadline) = self.next_wake(in_use)
-            && (!self.clock.is_frozen() || self.driver.engine.has_client_work())
-        {
-            let clock = &self.clock;
-            self.timer.arm(deadline, |ms| clock.raw_us_of(ms));
-        }
+        self.memory_ms(in_use)
     }
 
-    fn driver_acted(&mut self) {
-        self.update_background();
+    fn set_timer(&mut self, at_ms: u64) -> bool {
+        self.timer.set(self.clock.raw_us_of(at_ms))
     }
 
     #[inline]
@@ -301,10 +295,6 @@ impl Adapter for Shell {
         allocator::consolidate();
     }
 
-    fn reset_timer(&mut self) {
-        self.timer.reset();
-    }
-
     fn give_back(&mut self, now: Now) -> bool {
         self.memory.spans.give_back(now.mono_ms())
     }
@@ -314,22 +304,5 @@ impl Adapter for Shell {
         let result = act(self);
         self.end_turn(task);
         result
-    }
-
-    /// Nothing is due before the instant that the timer was armed for after the engine's last use. While the clock is frozen, the
-    /// timer is not armed for deadlines.
-    #[inline]
-    fn may_be_due(&self, now: Now) -> bool {
-        self.clock.is_frozen() || self.timer.armed_ms().is_none_or(|at| now.reached(at))
-    }
-
-    #[inline]
-    fn has_background_work(&mut self) -> bool {
-        self.background.active
-    }
-
-    #[inline]
-    fn due_ms(&mut self) -> u64 {
-        self.background.due_ms
     }
 }

@@ -395,6 +395,7 @@ pub(crate) mod streams {
     pub const RAFT: u64 = 8;
     pub const NODES: u64 = 9;
     pub const NOISE: u64 = 10;
+    pub const TIMER: u64 = 11;
 }
 
 impl Plan {

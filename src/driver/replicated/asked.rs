@@ -41,6 +41,7 @@ pub trait NodeAdapter: Adapter {
                 });
                 drop(set_clock);
                 if is_set {
+                    self.driver().reset_timer();
                     self.clock_was_set();
                 }
                 self.meet_demands();

@@ -26,18 +26,6 @@ pub(super) fn reporter(control: Control<Shell>) -> impl Fn(Report) + Send + 'sta
 }
 
 impl Shell {
-    /// Must be called after a change of what is done in the background, or of when it is due.
-    #[cold]
-    pub(in crate::server) fn update_background(&mut self) {
-        self.background.active = self.driver.has_background_work() || self.background.loading.is_some();
-        let due_ms = self.driver.due_ms();
-        if due_ms < self.background.due_ms && due_ms != u64::MAX && !self.clock.is_frozen() {
-            let clock = &self.clock;
-            self.timer.arm(due_ms, |ms| clock.raw_us_of(ms));
-        }
-        self.background.due_ms = due_ms;
-    }
-
     /// Makes a base of these files but the last, beside the executor.
     pub(in crate::server) fn spawn_rewrite(&mut self, number: u64, manifest: Manifest) {
         let moment = Moment { boot: boottime::now(), now: self.clock.now() };

@@ -69,11 +69,6 @@ pub struct BackgroundWork {
     /// Lets the disk of this node hang, for tests.
     #[cfg(feature = "quorum")]
     pub(in crate::server) hang: Option<Arc<Hang>>,
-    /// Whether there is any work between the turns of connections: a log, a copy or a load.
-    pub(in crate::server) active: bool,
-    /// When such work is due next, in monotonic milliseconds; `u64::MAX` if none is. Kept by `update_background`, as is the
-    /// field before: a turn looks at these two alone.
-    pub(in crate::server) due_ms: u64,
 }
 
 impl Default for BackgroundWork {
@@ -87,8 +82,6 @@ impl Default for BackgroundWork {
             loading: None,
             #[cfg(feature = "quorum")]
             hang: None,
-            active: false,
-            due_ms: u64::MAX,
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     let load = Load::begin(&mut shell.driver, moment, files);
     let began = Instant::now();
     shell.background.loading = Some(Box::new(Loading { load, then, source, began, resumes: began }));
-    shell.update_background();
+    shell.meet_demands();
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The executor's event loop: runs ready connections in FIFO order and blocks in `epoll_wait` when none is ready.
 //!
 //! ```text
-//!   ┌▶ others: timer, closures of other threads, new connections, handshakes
+//!   ┌▶ what is due, and others: closures of other threads, new connections, handshakes
 //!   │  turns of connections, in FIFO order     ◀─ woken by another session's request
 //!   │  a slice of the load, at the start
 //!   └─ poll the descriptors, or wait ─▶ run queue
@@ -44,8 +44,6 @@ pub(crate) struct EventLoop {
     connections: Vec<Option<Connection>>,
     listening: Rc<Listening>,
     inbox: Inbox<Shell>,
-    /// Whether the timer has fired, or has left work to do.
-    due: bool,
     /// Whether closures may be in the inbox.
     has_closures: bool,
 }
@@ -55,19 +53,20 @@ impl EventLoop {
     pub(crate) fn new(shell: Shell, poller: Poller, listening: Rc<Listening>, inbox: Inbox<Shell>) -> io::Result<EventLoop> {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
-        Ok(EventLoop { shell, poller, connections: Vec::new(), listening, inbox, due: false, has_closures: false })
+        Ok(EventLoop { shell, poller, connections: Vec::new(), listening, inbox, has_closures: false })
     }
 
     /// Runs until the server ends.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         loop {
+            self.run_due();
             self.serve_others();
             self.run_connections();
             if self.shell.ending {
                 self.run_last_turns();
                 return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
             }
-            if self.shell.background.active && self.shell.background.loading.is_some() {
+            if self.shell.driver.has_background_work() && self.shell.background.loading.is_some() {
                 self.load_some()?;
             }
             self.poll_events()?;
@@ -93,18 +92,13 @@ impl EventLoop {
         }
     }
 
-    /// Serves everything but connections: the timer, closures, new connections and TLS handshakes.
+    /// Serves everything but connections and what is due: closures, new connections and TLS handshakes.
     #[inline]
     fn serve_others(&mut self) {
-        if self.due {
-            self.shell.close_turn();
-            self.due = self.shell.tick();
-            if self.due {
-                // Much is due at once. Yielding lets a client on the same processor run, which the kernel would otherwise deny it
-                // for milliseconds. Connections get their turn afterwards.
-                std::thread::yield_now();
-            }
-            self.shell.end_turn(Task::Timer);
+        if self.shell.driver.is_behind() {
+            // Much is due at once. Yielding lets a client on the same processor run, which the kernel would otherwise deny it for
+            // milliseconds. Connections get their turn afterwards.
+            std::thread::yield_now();
         }
         if self.has_closures {
             self.run_closures();
@@ -205,7 +199,7 @@ impl EventLoop {
                 }
                 Source::Timer => {
                     self.shell.timer.fired();
-                    self.due = true;
+                    self.shell.driver.timer_fired();
                 }
                 Source::Closures => self.has_closures = true,
                 Source::Listener(number) => self.listening.note(number),
@@ -221,7 +215,7 @@ impl EventLoop {
     fn timeout(shell: &Shell, listening: &Listening) -> Option<Timespec> {
         let next = [listening.next(), listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let load = if shell.background.active { shell.next_load() } else { None };
+        let load = if shell.driver.has_background_work() { shell.next_load() } else { None };
         let left = [left, load].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
@@ -267,8 +261,7 @@ impl Rounds for EventLoop {
     }
 
     fn has_other_work(&self) -> bool {
-        self.due
-            || self.has_closures
+        self.has_closures
             || self.shell.busy.has_new_connections()
             || self.listening.handshakes().has_queued()
             || self.shell.next_load().is_some_and(|wait| wait.is_zero())

@@ -113,8 +113,11 @@ pub struct Server {
     pub(in crate::torture::sim) sessions: BTreeMap<ConnId, Session>,
     /// The connection of each session, by session id; of a session of `noise`, none.
     conns: Vec<Option<ConnId>>,
-    /// The true time of the next tick that is scheduled.
-    pub(in crate::torture::sim) tick_us: Option<u64>,
+    /// The true time at which the timer fires, if it is armed, and that of the next round.
+    timer_us: Option<u64>,
+    round_us: Option<u64>,
+    /// How late its timers are.
+    random: Random,
     decoder: Decoder,
     journal: Option<Journal>,
     /// The clocks of the process.
@@ -178,7 +181,9 @@ impl Server {
             silent: false,
             sessions: BTreeMap::new(),
             conns: Vec::new(),
-            tick_us: None,
+            timer_us: None,
+            round_us: None,
+            random: Random::new(seed, streams::TIMER, 0),
             decoder: Decoder::new(REPLY_MAX),
             journal,
             clock: ProcessClock::new(0, BEGIN_US, 0),
@@ -340,15 +345,19 @@ impl Server {
     /// Does what is due by now.
     pub fn tick(&mut self, net: &Shared) {
         let mut world = lock(net);
+        let at_us = world.now_us;
         // Another one may be scheduled instead.
-        if self.tick_us.take_if(|tick_us| *tick_us <= world.now_us).is_some() && self.up {
-            let at_us = world.now_us;
+        let fires = self.timer_us.take_if(|timer_us| *timer_us <= at_us).is_some();
+        let goes_on = self.round_us.take_if(|round_us| *round_us <= at_us).is_some();
+        if self.up && (fires || goes_on) {
             let mut serving = self.on(&mut world);
             serving.woke();
-            while serving.tick() {}
+            if fires {
+                serving.driver().timer_fired();
+            }
             serving.load_some();
             serving.serve();
-            self.note(at_us, || Entry::Tick);
+            self.note(at_us, || Entry::Tick { fires });
         }
     }
 
@@ -402,6 +411,11 @@ impl Server {
         true
     }
 
+    /// A process begins: none of its timers is set.
+    pub(in crate::torture::sim) fn forget_timers(&mut self) {
+        (self.timer_us, self.round_us) = (None, None);
+    }
+
     fn go_down(&mut self, net: &mut Net, silent: bool) {
         (self.up, self.silent, self.ending) = (false, silent, false);
         self.drop_sessions(net, !silent);
@@ -435,7 +449,7 @@ impl Server {
                 self.count_writes();
             }
         }
-        self.tick_us = None;
+        self.forget_timers();
         self.on(&mut lock(net)).serve();
         kept
     }

@@ -55,9 +55,8 @@ impl Server {
             }
         };
         self.up = true;
-        self.tick_us = None;
-        let at = self.present(net.now_us);
-        self.driver.begin_membership(at, options);
+        self.forget_timers();
+        self.on(net).drive(|driver, at| driver.begin_membership(at, options));
         true
     }
 
@@ -149,7 +148,6 @@ impl NodeAdapter for Serving<'_> {
     }
 
     fn clock_was_set(&mut self) {
-        // Deadlines are those of another clock.
-        self.server.tick_us = None;
+        self.server.forget_timers();
     }
 }

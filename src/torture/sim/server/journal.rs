@@ -33,7 +33,10 @@ pub(super) enum Entry {
     /// The client has closed the connection.
     Close(ConnId),
     Request(ConnId, Command),
-    Tick,
+    /// A round. `fires`: the timer has fired.
+    Tick {
+        fires: bool,
+    },
     /// The server restarted.
     Start,
 }
@@ -99,7 +102,11 @@ impl Server {
                 Entry::Disconnect(conn) => restored.remove(*conn),
                 Entry::Close(conn) => restored.arrives(*conn, |of| of.closed = true),
                 Entry::Request(conn, command) => restored.arrives(*conn, |of| of.input.extend_from_slice(command.wire())),
-                Entry::Tick => while restored.tick() {},
+                Entry::Tick { fires } => {
+                    if *fires {
+                        restored.driver.timer_fired();
+                    }
+                }
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
                     let now = restored.now;
@@ -112,9 +119,14 @@ impl Server {
                     restored.now = now;
                 }
             }
-            while restored.driver.has_connections_to_run() {
+            loop {
+                restored.run_due();
                 restored.run_connections();
+                restored.end_round();
                 restored.driver.wake_late();
+                if !restored.driver.has_connections_to_run() {
+                    break;
+                }
             }
             *writes = journal.writes.get();
         }
@@ -174,7 +186,13 @@ impl Adapter for Restored {
 
     fn end(&mut self) {}
 
-    fn batch_finished(&mut self, _: Now, _: Option<SessionId>) {}
+    fn after_batch(&mut self, _: Now, _: Option<SessionId>) -> u64 {
+        u64::MAX
+    }
+
+    fn set_timer(&mut self, _: u64) -> bool {
+        true
+    }
 }
 
 impl Rounds for Restored {

@@ -113,8 +113,19 @@ impl Adapter for Serving<'_> {
     }
 
     /// Notes when what was written to a checked client was written.
-    fn batch_finished(&mut self, _: Now, id: Option<SessionId>) {
+    fn after_batch(&mut self, _: Now, id: Option<SessionId>) -> u64 {
         id.into_iter().for_each(|id| self.note_written(id));
+        u64::MAX
+    }
+
+    fn set_timer(&mut self, at_ms: u64) -> bool {
+        let Serving { server, net } = self;
+        // It fires late, as all timers do.
+        let late_us = if server.random.percent(5) { 5_000 } else { 100 };
+        let at_us = server.clock.true_us(at_ms) + server.random.below(late_us);
+        server.timer_us = Some(at_us);
+        net.at(at_us, Event::Tick(server.number));
+        true
     }
 }
 
@@ -155,6 +166,7 @@ impl Serving<'_> {
     /// Runs rounds until nothing is left to do now, and schedules the next one.
     pub(in crate::torture::sim) fn serve(&mut self) {
         loop {
+            self.run_due();
             self.run_connections();
             if self.server.ending {
                 return self.end_in_order();
@@ -172,18 +184,16 @@ impl Serving<'_> {
     /// Schedules the next round, if nothing else comes before it.
     fn schedule(&mut self, wait: Wait) {
         let Serving { server, net } = self;
-        let next_ms = server.driver.engine.next_deadline().unwrap_or(u64::MAX).min(server.driver.due_ms());
-        let mut next_us = if next_ms == u64::MAX { u64::MAX } else { server.clock.true_us(next_ms) };
-        match wait {
-            Wait::No => next_us = next_us.min(net.now_us + ROUND_US),
-            Wait::Briefly(rest) => next_us = next_us.min(net.now_us + 1 + rest.as_micros() as u64),
-            Wait::ForEvents => {}
-        }
+        let mut next_us = match wait {
+            Wait::No => net.now_us + ROUND_US,
+            Wait::Briefly(rest) => net.now_us + 1 + rest.as_micros() as u64,
+            Wait::ForEvents => u64::MAX,
+        };
         if let Some(durable) = &server.durable {
             next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX)).min(durable.loads_us().unwrap_or(u64::MAX));
         }
-        if next_us != u64::MAX && server.tick_us.is_none_or(|tick_us| next_us < tick_us) {
-            server.tick_us = Some(next_us);
+        if next_us != u64::MAX && server.round_us.is_none_or(|round_us| next_us < round_us) {
+            server.round_us = Some(next_us);
             net.at(next_us, Event::Tick(server.number));
         }
     }
