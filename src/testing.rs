@@ -16,7 +16,7 @@ pub use redis_protocol::resp3::types::{BytesFrame as Frame, Resp3Frame};
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::driver::round::Adapter;
+use crate::driver::round::Driving;
 use crate::engine::config::Config;
 pub use crate::engine::faults::gates::Pace;
 pub use crate::engine::faults::leaks::{Leak, LeakClient};

@@ -13,7 +13,7 @@ impl Driver {
     /// Carries out what the engine has asked for, and hands the changes on behind it. Returns the first action that only the
     /// adapter can carry out; then this has to be called again. `boot` reads the boot clock.
     #[cold]
-    pub fn next_action(&mut self, at: Present, boot: impl FnOnce() -> BootClock) -> Option<Action> {
+    pub fn perform_own_actions(&mut self, at: Present, boot: impl FnOnce() -> BootClock) -> Option<Action> {
         while let Some(action) = self.engine.take_action() {
             if let Some(action) = self.perform(at, action) {
                 return Some(action);
@@ -42,9 +42,11 @@ impl Driver {
             Action::HandOver { to } => self.transfer_leadership(at, to),
             #[cfg(feature = "quorum")]
             Action::LookAtFollowers => self.look_at_followers(at),
+            #[cfg(feature = "quorum")]
+            Action::ChangeMembers(id, change) => self.change_members(at, id, change),
             // Without the feature no server is one of several.
             #[cfg(not(feature = "quorum"))]
-            Action::HandOver { .. } | Action::LookAtFollowers => {}
+            Action::HandOver { .. } | Action::LookAtFollowers | Action::ChangeMembers(..) => {}
             Action::Reconfigured(effect) => match effect {
                 Effect::Sweep => self.sweep_soon(at.now),
                 Effect::Syncs => self.sync_as_configured(),

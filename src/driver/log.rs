@@ -205,7 +205,7 @@ impl Driver {
     /// reads the boot clock.
     #[cold]
     pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
-        self.hand_on(at, at_once || self.rewrite_asked || self.switch_off_asked, boot);
+        self.hand_to_log(at, at_once || self.rewrite_asked || self.switch_off_asked, boot);
         if std::mem::take(&mut self.rewrite_asked) {
             self.begin_rewriting(at.now);
         }
@@ -214,7 +214,7 @@ impl Driver {
         }
     }
 
-    fn hand_on(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
+    fn hand_to_log(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
         self.look_at_bound();
         let holds = self.holds_output();
         let number = match &mut self.changes {

@@ -319,7 +319,7 @@ impl Driver {
         self.help_from_us = at.now.mono_us() + ADVANCE_EVERY_US;
         let more = self.engine.advance(at.now);
         // Not with the batch of requests that may follow: its sessions have not asked for this.
-        self.finish_batch(at.now, None);
+        self.wake_written(at.now, None);
         more
     }
 

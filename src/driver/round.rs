@@ -6,8 +6,12 @@
 //!   └─ the end of the round: copies, applies, hands changes on      ─▶ end_round: what the adapter waits for
 //! ```
 //!
-//! An [`Adapter`] gives the clocks, and does what the driver cannot do by itself. [`Rounds`] has the connections beside it, and a
-//! [`Line`] is one connection's socket. What they have in common is here, so that the server and the simulation run the same.
+//! An [`Adapter`] gives the clocks, and does what the driver cannot do by itself. What follows is here, so that the server and the
+//! simulation run the same: [`Driving`] and [`Storing`] for every adapter, [`Rounds`] for one with connections. A [`Socket`] is that
+//! of one connection.
+
+pub mod adapter;
+pub mod storing;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,102 +20,17 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::driver::connections::execute::BatchStart;
 use crate::driver::connections::turn::{Next, Step, Turn};
-use crate::driver::file::Reported;
-use crate::driver::{Demands, Driver, Present};
+use crate::driver::round::adapter::Adapter;
+use crate::driver::round::storing::Storing;
+use crate::driver::{Driver, Present};
 use crate::engine::Action;
 use crate::engine::observe::turns::Task;
-use crate::persist::append::log_writer::Report;
-use crate::persist::append::manifest::Manifest;
-use crate::persist::natives::clock::BootClock;
 
 /// Number of connection turns before the other sources are checked.
 const TURNS_MAX: usize = 64;
 
-/// What a driver runs on.
-pub trait Adapter: Sized {
-    /// By which the boot clock is read, also while the driver is in use.
-    type Boot: Copy;
-
-    /// The driver.
-    fn driver(&mut self) -> &mut Driver;
-
-    /// The engine's time, and the stopwatch in nanoseconds: a monotonic clock, or the engine's time while that stands still.
-    fn now_and_stopwatch(&mut self) -> (Now, u64);
-
-    /// Reads the stopwatch again; `None` if requests are timed by the engine's time.
-    fn stopwatch(&self) -> Option<fn() -> u64> {
-        None
-    }
-
-    /// Whether the engine's time stands still.
-    fn is_frozen(&self) -> bool {
-        false
-    }
-
-    /// A monotonic clock in nanoseconds, which goes on while the driver works, even if the engine's time stands still.
-    fn monotonic_ns(&self) -> fn() -> u64;
-
-    /// What [`Adapter::read_boot`] needs.
-    fn boot(&self) -> Self::Boot;
-
-    /// Reads the boot clock.
-    fn read_boot(boot: Self::Boot) -> BootClock;
-
-    /// Does what the driver asks for.
-    fn meet(&mut self, demands: Demands);
-
-    /// Carries out an action that the driver cannot carry out.
-    fn perform(&mut self, action: Action);
-
-    /// Makes a base of these files but the last, for the file of this number, and has the driver told ([`Driver::base_made`]).
-    fn make_base(&mut self, number: u64, files: Manifest);
-
-    /// The writer of the file is closed: lets go of it.
-    fn let_go_of_file(&mut self);
-
-    /// Writes a snapshot before this returns. Returns false if it failed.
-    fn save_now(&mut self) -> bool;
-
-    /// The server is to end after this round.
-    fn end(&mut self);
-
-    /// A batch of a session, or something else that has used the engine, has ended. Returns when there is work for the adapter
-    /// itself, in monotonic milliseconds; `u64::MAX` if there is none.
-    fn after_batch(&mut self, now: Now, id: Option<SessionId>) -> u64;
-
-    /// Has [`Driver::timer_fired`] called at this time, in monotonic milliseconds, whatever was asked for before. Returns false if
-    /// that fails.
-    fn set_timer(&mut self, at_ms: u64) -> bool;
-
-    /// Requests begin to execute at this reading of the stopwatch.
-    fn execution_begins(&mut self, _ns: u64) {}
-
-    /// Time has passed in the engine.
-    fn engine_advanced(&mut self) {}
-
-    /// Gives some memory back. Returns whether there is more.
-    fn give_back(&mut self, _now: Now) -> bool {
-        false
-    }
-
-    /// Runs something that counts as a turn of this task.
-    fn as_task<T>(&mut self, _task: Task, act: impl FnOnce(&mut Self) -> T) -> T {
-        act(self)
-    }
-
-    /// The engine's time.
-    #[inline]
-    fn now(&mut self) -> Now {
-        self.now_and_stopwatch().0
-    }
-
-    /// The present, as the driver needs it.
-    fn present(&mut self) -> Present {
-        let (now, ns) = self.now_and_stopwatch();
-        let frozen = self.is_frozen();
-        Present { now, ns: if frozen { self.monotonic_ns()() } else { ns }, frozen }
-    }
-
+/// What follows from what happens to a driver.
+pub trait Driving: Adapter {
     /// Lets the driver act on the present, and does what it asks for.
     #[cold]
     fn drive<T>(&mut self, act: impl FnOnce(&mut Driver, Present) -> T) -> T {
@@ -175,16 +94,24 @@ pub trait Adapter: Sized {
         result
     }
 
-    /// Takes what a connection has received.
-    #[inline]
-    fn receive(&mut self, id: SessionId, input: &[u8], turn: &mut Turn) {
-        self.execute(id, |driver, at| driver.receive(at, id, input, turn));
+    /// The client of a session is connected.
+    fn open_session(&mut self, id: SessionId) {
+        let now = self.now();
+        self.driver().add_connection(now, id);
+        self.finish_batch(now, None);
+    }
+
+    /// The connection of a session has closed: ends it.
+    fn close_session(&mut self, id: SessionId) {
+        let now = self.now();
+        self.driver().remove_connection(now, id);
+        self.finish_batch(now, None);
     }
 
     /// Ends a batch of the session `id`, or something else that has used the engine.
     #[inline]
     fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
-        self.driver().finish_batch(now, id);
+        self.driver().wake_written(now, id);
         let own_ms = self.after_batch(now, id);
         let next_ms = self.driver().next_wake_ms().min(own_ms);
         if !self.is_frozen() || self.driver().engine.has_client_work() {
@@ -198,11 +125,11 @@ pub trait Adapter: Sized {
         if self.driver().engine.has_actions() { self.perform_asked() } else { now }
     }
 
-    /// As [`Adapter::perform_actions`], if there are any.
+    /// As [`Driving::perform_actions`], if there are any.
     #[cold]
     fn perform_asked(&mut self) -> Now {
         let boot = self.boot();
-        while let Some(action) = self.drive(|driver, at| driver.next_action(at, || Self::read_boot(boot))) {
+        while let Some(action) = self.drive(|driver, at| driver.perform_own_actions(at, || Self::read_boot(boot))) {
             match action {
                 Action::Shutdown { session, save, force } => self.shut_down(Some(session), save, force),
                 other => self.perform(other),
@@ -221,7 +148,7 @@ pub trait Adapter: Sized {
         more
     }
 
-    /// As [`Adapter::tick`], but for what requests have asked for.
+    /// As [`Driving::tick`], but for what requests have asked for.
     fn advance(&mut self) -> bool {
         let now = self.now();
         let more = self.advance_engine(now);
@@ -253,12 +180,12 @@ pub trait Adapter: Sized {
     fn tick_background(&mut self) {
         self.drive(|driver, at| driver.housekeep(at));
         // A test that moves the clock gets here without a round, which would hand the changes over.
-        self.hand_on(false);
+        self.submit(false);
     }
 
     /// Hands the pending changes on, if it is time for that or `at_once`.
     #[cold]
-    fn hand_on(&mut self, at_once: bool) {
+    fn submit(&mut self, at_once: bool) {
         let boot = self.boot();
         self.drive(|driver, at| driver.submit(at, at_once, || Self::read_boot(boot)));
     }
@@ -269,23 +196,10 @@ pub trait Adapter: Sized {
         let now = self.perform_actions(now);
         if self.driver().has_background_work() {
             // What the driver decided is handed on before anything else is written.
-            self.hand_on(false);
+            self.submit(false);
         }
         self.driver().reset_timer();
         self.finish_batch(now, None);
-    }
-
-    /// Takes a report of the writer of the file. [`Adapter::after_closure`] belongs behind it: the next batch is handed over there,
-    /// before the replies are written, because the disk does not wait for those.
-    fn take_report(&mut self, report: Report) {
-        match self.drive(|driver, at| driver.take_report(at, report)) {
-            None => {}
-            Some(Reported::MakeBase(number, files)) => self.make_base(number, files),
-            Some(Reported::Closed) => {
-                self.let_go_of_file();
-                self.drive(|driver, at| driver.file_closed(at));
-            }
-        }
     }
 
     /// Does what is to be done between the turns of connections: copies some keys, applies what a leader has committed, and hands the
@@ -297,10 +211,10 @@ pub trait Adapter: Sized {
             let boot = self.boot();
             // The boot clock behind the present: time that passes between the two makes a lease end later, not earlier.
             let copy_some = |driver: &mut Driver, at| driver.copy_some(at, Self::read_boot(boot));
-            copies = self.as_task(Task::Copy, |this| this.drive(copy_some));
+            copies = self.as_turn_of(Task::Copy, |this| this.drive(copy_some));
         }
         let applies = self.go_on_applying();
-        self.hand_on(false);
+        self.submit(false);
         applies || copies
     }
 
@@ -311,7 +225,7 @@ pub trait Adapter: Sized {
         {
             let (clock, ns) = (self.monotonic_ns(), self.present().ns);
             self.driver().applies(ns)
-                && self.as_task(Task::Control, |this| this.drive(|driver, at| driver.go_on_applying(at, clock)))
+                && self.as_turn_of(Task::Control, |this| this.drive(|driver, at| driver.go_on_applying(at, clock)))
         }
         #[cfg(not(feature = "quorum"))]
         false
@@ -320,7 +234,7 @@ pub trait Adapter: Sized {
     /// The process has waited, or stood still: looks at the lease before anything is read that has come meanwhile, because another
     /// node may have led.
     #[inline]
-    fn woke(&mut self) {
+    fn look_at_lease(&mut self) {
         #[cfg(feature = "quorum")]
         if self.driver().has_background_work() && self.driver().member().is_some_and(|member| member.leads()) {
             let now = self.now();
@@ -367,16 +281,12 @@ pub trait Adapter: Sized {
         #[cfg(not(feature = "quorum"))]
         false
     }
-
-    /// Hands on all that was recorded, at the end of the server.
-    fn hand_on_all(&mut self) {
-        self.drive(|driver, _| driver.abandon_files());
-        self.hand_on(true);
-    }
 }
 
+impl<T: Adapter> Driving for T {}
+
 /// The socket of a connection, as its turn uses it.
-pub trait Line<A: Adapter> {
+pub trait Socket<A: Adapter> {
     /// Its session.
     fn id(&self) -> SessionId;
 
@@ -394,7 +304,7 @@ pub trait Line<A: Adapter> {
         Ok(())
     }
 
-    /// Receives input, and passes it to [`Adapter::receive`], or its end to [`Driver::end_input`].
+    /// Receives input, and passes it to [`Driver::execute_received`], or its end to [`Driver::end_input`].
     ///
     /// # Errors
     /// The turn ends.
@@ -403,9 +313,9 @@ pub trait Line<A: Adapter> {
 
 /// Gives a connection its turn: it runs until it must wait, or until others are to have theirs.
 #[inline]
-pub fn take_turn<A: Adapter, L: Line<A>>(adapter: &mut A, line: &mut L) -> Next {
+pub fn take_turn<A: Adapter, S: Socket<A>>(adapter: &mut A, socket: &mut S) -> Next {
     let mut turn = Turn::begin();
-    let Err(next) = go_on(adapter, line, &mut turn);
+    let Err(next) = go_on(adapter, socket, &mut turn);
     if turn.leaves_work() {
         let now = adapter.now();
         adapter.finish_batch(now, None);
@@ -414,28 +324,28 @@ pub fn take_turn<A: Adapter, L: Line<A>>(adapter: &mut A, line: &mut L) -> Next 
 }
 
 #[inline]
-fn go_on<A: Adapter, L: Line<A>>(adapter: &mut A, line: &mut L, turn: &mut Turn) -> Result<Infallible, Next> {
-    let id = line.id();
+fn go_on<A: Adapter, S: Socket<A>>(adapter: &mut A, socket: &mut S, turn: &mut Turn) -> Result<Infallible, Next> {
+    let id = socket.id();
     loop {
         match adapter.driver().step(id, turn) {
-            Step::Write => line.write(adapter, turn)?,
-            Step::Flush => line.flush()?,
+            Step::Write => socket.write(adapter, turn)?,
+            Step::Flush => socket.flush()?,
             Step::Execute => adapter.execute(id, |driver, at| driver.execute_kept(at, id, turn)),
-            Step::Receive => line.receive(adapter, turn)?,
+            Step::Receive => socket.receive(adapter, turn)?,
             Step::End(next) => return Err(next),
         }
     }
 }
 
-/// What a server waits for at the end of a round.
+/// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Nothing: the next round begins at once.
-    No,
-    /// Whatever comes, for this long at most: [`Driver::rest`].
-    Briefly(Duration),
-    /// Whatever comes, or is due.
-    ForEvents,
+pub enum RoundEnd {
+    /// The next round begins at once.
+    GoesOn,
+    /// The server waits for whatever comes, for this long at most: [`Driver::rest`].
+    WaitsBriefly(Duration),
+    /// The server waits for whatever comes, or is due.
+    Waits,
 }
 
 /// An adapter with its connections.
@@ -451,6 +361,24 @@ pub trait Rounds {
 
     /// Closes a connection, and ends its session.
     fn close_connection(&mut self, id: SessionId);
+
+    /// Whether the server is to end.
+    fn is_ending(&self) -> bool;
+
+    /// Serves all but connections and what is due: takes what other threads have done, and new connections.
+    fn serve_others(&mut self);
+
+    /// Loads a slice of the files, if one is due.
+    ///
+    /// # Errors
+    /// In words: the server cannot start.
+    fn load_some(&mut self) -> Result<(), String>;
+
+    /// Takes all that other threads have done, as the server ends.
+    fn serve_threads(&mut self);
+
+    /// Closes all connections, as the server ends.
+    fn close_connections(&mut self);
 
     /// Whether there is other work for this loop, so that it waits for nothing.
     fn has_other_work(&self) -> bool {
@@ -494,28 +422,56 @@ pub trait Rounds {
     #[inline]
     fn run_due(&mut self) {
         if self.adapter().driver().timer.fired {
-            let more = self.adapter().as_task(Task::Timer, Adapter::tick);
+            let more = self.adapter().as_turn_of(Task::Timer, Driving::tick);
             self.adapter().driver().timer.fired = more;
         }
+    }
+
+    /// Runs a round. Returns how it ends, and [`Driver::wake_late`] belongs behind that; `None` if the server is to end
+    /// ([`Rounds::end_in_order`]).
+    ///
+    /// # Errors
+    /// In words: the server cannot start.
+    #[inline]
+    fn run_round(&mut self) -> Result<Option<RoundEnd>, String> {
+        self.run_due();
+        self.serve_others();
+        self.run_connections();
+        if self.is_ending() {
+            return Ok(None);
+        }
+        if self.adapter().driver().has_background_work() {
+            self.load_some()?;
+        }
+        Ok(Some(self.end_round()))
+    }
+
+    /// Ends the server in order: what was received is answered, what was recorded is stored, and what waited for that is sent.
+    fn end_in_order(&mut self) {
+        self.run_last_turns();
+        self.adapter().close_log();
+        self.serve_threads();
+        self.run_last_turns();
+        self.close_connections();
     }
 
     /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now. [`Driver::wake_late`]
     /// belongs behind that.
     #[inline]
-    fn end_round(&mut self) -> Wait {
+    fn end_round(&mut self) -> RoundEnd {
         let adapter = self.adapter();
         let has_work = adapter.driver().has_background_work();
         let runs_on = has_work && adapter.run_background();
         if runs_on || adapter.driver().has_connections_to_run() || adapter.driver().is_behind() || self.has_other_work() {
-            return Wait::No;
+            return RoundEnd::GoesOn;
         }
         if has_work {
             let adapter = self.adapter();
             let ns = adapter.present().ns;
             if let Some(rest) = adapter.driver().rest(ns) {
-                return Wait::Briefly(rest);
+                return RoundEnd::WaitsBriefly(rest);
             }
         }
-        Wait::ForEvents
+        RoundEnd::Waits
     }
 }

@@ -7,6 +7,9 @@
 //!
 //! Until the base is on the disk nothing waits for it, whatever `appendfsync` says: a crash loses what it would have lost before.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
 use crate::driver::copy::{Copying, Purpose};
 use crate::driver::file::{Beginning, FileLog, Phase};
 use crate::driver::flaw::Flaw;
@@ -156,29 +159,51 @@ impl Driver {
 }
 
 /// Who has a file written.
-pub trait TakesOrders {
+pub trait Writer {
     /// Takes an order for the writer of the file, which it has now or gets later.
     fn order(&mut self, order: Order);
+
+    /// Waits until the writer has ended. It has been told to, or has failed.
+    fn join(&mut self);
 }
 
-/// Who has files written: the one that changes go to, and the one that is being switched on, until its copy is whole.
-pub struct Writers<W> {
+/// What a copy is made into.
+pub enum Target<F> {
+    /// The snapshot of this number.
+    Snapshot(u64),
+    /// The first base of a file in this folder, which begins with this.
+    File(F, Beginning),
+}
+
+/// Who has files written: the one that changes go to, and the one that is being switched on, until its copy is whole. `F` is a folder
+/// that was opened.
+pub struct Writers<W, F> {
     current: Option<W>,
     next: Option<W>,
+    /// The file that is being switched on, until its copy begins.
+    pub(super) coming: Option<(F, Beginning)>,
+    /// Exists for as long as a thread of this server keeps the folder of a file locked.
+    held: Weak<()>,
+    /// Whether a file is switched on when that thread has ended.
+    awaits_folder: bool,
+    /// Set when the base in progress is given up: its thread leaves the folder as it is.
+    base_abandoned: Arc<AtomicBool>,
 }
 
-impl<W> Default for Writers<W> {
-    fn default() -> Writers<W> {
-        Writers { current: None, next: None }
+impl<W, F> Default for Writers<W, F> {
+    fn default() -> Writers<W, F> {
+        Writers {
+            current: None,
+            next: None,
+            coming: None,
+            held: Weak::new(),
+            awaits_folder: false,
+            base_abandoned: Arc::default(),
+        }
     }
 }
 
-impl<W: TakesOrders> Writers<W> {
-    /// With a file that changes go to.
-    pub fn of(current: W) -> Writers<W> {
-        Writers { current: Some(current), next: None }
-    }
-
+impl<W: Writer, F> Writers<W, F> {
     /// The one of the file that changes go to.
     pub fn current(&self) -> Option<&W> {
         self.current.as_ref()
@@ -196,6 +221,9 @@ impl<W: TakesOrders> Writers<W> {
 
     /// Orders something of it, if there is one.
     pub fn order(&mut self, order: Order) {
+        if matches!(order, Order::Close) {
+            self.base_abandoned.store(true, Ordering::Relaxed);
+        }
         if let Some(current) = &mut self.current {
             current.order(order);
         }
@@ -210,11 +238,43 @@ impl<W: TakesOrders> Writers<W> {
     pub fn install(&mut self) {
         if let Some(next) = self.next.take() {
             self.current = Some(next);
+            self.base_abandoned = Arc::default();
         }
     }
 
-    /// The copy was given up.
+    /// The copy was given up, or is not begun.
     pub fn forget_next(&mut self) {
-        self.next = None;
+        (self.next, self.coming) = (None, None);
+    }
+
+    /// Whether the base that is begun now was given up.
+    pub fn base_abandoned(&self) -> impl Fn() -> bool + Send + 'static {
+        let abandoned = Arc::clone(&self.base_abandoned);
+        move || abandoned.load(Ordering::Relaxed)
+    }
+
+    /// The folder of a file is locked for as long as this exists.
+    pub fn folder_locked(&mut self, held: Weak<()>) {
+        self.held = held;
+    }
+
+    /// Whether a file is switched on when a thread of the last one has ended, which still needs the folder.
+    pub fn await_folder(&mut self) -> bool {
+        self.awaits_folder = self.held.strong_count() > 0;
+        self.awaits_folder
+    }
+
+    /// What the last call of [`Writers::await_folder`] returned.
+    pub fn awaits_folder(&self) -> bool {
+        self.awaits_folder
+    }
+
+    /// Takes what a copy for the file that was opened is made into.
+    ///
+    /// # Errors
+    /// In words: there is none.
+    pub fn take_coming(&mut self) -> Result<Target<F>, String> {
+        let (folder, beginning) = self.coming.take().ok_or("it was switched off")?;
+        Ok(Target::File(folder, beginning))
     }
 }

@@ -17,7 +17,7 @@
 //!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
 //!          │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
 //!          └▶ follow_up        serves the sessions whose keys or locks have become ready
-//!    ▶ Outbox::put_back ▶ Adapter::finish_batch wakes the other sessions that have replies ▶ Connection::write writes to the socket
+//!    ▶ Outbox::put_back ▶ Driving::finish_batch wakes the other sessions that have replies ▶ Connection::write writes to the socket
 //! ```
 //!
 //! # The way of a native lock
@@ -26,7 +26,7 @@
 //!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
 //!   RELEASE ▶ Locks::release ▶ grant_waiters ▶ make_grant ▶ Outcome
 //!     after the command: follow_up ▶ serve_lock_waiters ▶ reply_to_lock_waiters ▶ the reply is in the waiter's outbox
-//!     ▶ mark_pending_write ▶ Driver::finish_batch ▶ wake_pending_writes ▶ the waiter's turn: Connection::write
+//!     ▶ mark_pending_write ▶ Driver::wake_written ▶ wake_pending_writes ▶ the waiter's turn: Connection::write
 //!   lease of a lock with waiters ▶ run_lock_timers ▶ Locks::end_due ▶ reply_to_lock_waiters
 //!   lease of a lock without waiters: the key expires, as below ▶ Keyspace::lock_lapsed ▶ Locks::key_expired
 //! ```

@@ -2,7 +2,6 @@
 
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
-use crate::engine::replication::members::MemberChange;
 use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
 
@@ -61,15 +60,6 @@ impl Shell {
             _ => reply.ok(),
         }
         self.driver.expect_idle(now);
-    }
-
-    /// Has the members changed.
-    #[cold]
-    pub(super) fn change_members(&mut self, id: SessionId, change: MemberChange) {
-        #[cfg(feature = "quorum")]
-        self.order_members(id, change);
-        #[cfg(not(feature = "quorum"))]
-        let _ = (id, change);
     }
 
     /// Puts the engine into the state after a restart. Each connection finds in its next turn that it must close, before it reads

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub use crate::http::Endpoint;
 
-use crate::driver::round::Adapter;
+use crate::driver::round::Driving;
 use crate::engine::config::Config;
 use crate::engine::observe::notices::Notice;
 use crate::engine::users::Users;

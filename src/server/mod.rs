@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::commands;
-use crate::driver::round::Adapter;
+use crate::driver::round::{Driving, Rounds};
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::users::Users;
@@ -412,7 +412,7 @@ impl Executor {
         // that continued from there could give one lock to two clients, so it ends with an error instead.
         match catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
             Ok(ended) => {
-                event_loop.close();
+                event_loop.end_in_order();
                 ended
             }
             Err(_) => Err(io::Error::other("the executor panicked")),

@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::driver::round::Adapter;
-use crate::driver::{Demands, Driver};
+use crate::driver::Driver;
+use crate::driver::copy::CopyProgress;
+use crate::driver::copy::received::Message;
+use crate::driver::round::Driving;
+use crate::driver::round::adapter::Adapter;
+use crate::driver::switch::{Target, Writers};
 use crate::engine::config::{Config, Effect};
 use crate::engine::observe::turns::Task;
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
 use crate::engine::{Action, Engine};
 use crate::persist::append::manifest::Manifest;
-use crate::persist::natives::clock::BootClock;
+use crate::persist::natives::clock::{BootClock, Moment};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
-use crate::server::durable::{BackgroundWork, boottime};
+use crate::server::durable::{BackgroundWork, Begun, LogThread, Opened, boottime};
 use crate::server::environment;
 use crate::server::heap::allocator;
 use crate::server::heap::blocks;
@@ -105,17 +109,14 @@ impl Shell {
         entry.connected_at = now.unix_ms() / 1000;
         self.busy.watch(id, entry.fd);
         self.directory.insert(self.driver.engine.sessions()[id].id, entry);
-        self.driver.add_connection(now, id);
-        self.finish_batch(now, None);
+        self.open_session(id);
     }
 
     /// Ends a session after its connection closed.
     pub fn disconnect(&mut self, id: SessionId) {
         self.busy.forget(id);
         self.directory.remove(self.driver.engine.sessions()[id].id);
-        let now = self.clock.now();
-        self.driver.remove_connection(now, id);
-        self.finish_batch(now, None);
+        self.close_session(id);
     }
 
     /// Returns free memory to the system, if it is time for that.
@@ -169,6 +170,9 @@ impl Shell {
 
 impl Adapter for Shell {
     type Boot = ();
+    type Folder = Box<Opened>;
+    type Writer = Box<LogThread>;
+    type Files = Begun;
 
     #[inline]
     fn driver(&mut self) -> &mut Driver {
@@ -201,18 +205,6 @@ impl Adapter for Shell {
     }
 
     #[cold]
-    fn meet(&mut self, demands: Demands) {
-        let Demands { copy, file, opens_file, ends, failed } = demands;
-        copy.into_iter().for_each(|order| self.order_copy(order));
-        file.into_iter().for_each(|order| self.background.writers.order(order));
-        self.ending |= ends;
-        self.failed = self.failed.take().or(failed);
-        if opens_file {
-            self.open_file();
-        }
-    }
-
-    #[cold]
     fn perform(&mut self, action: Action) {
         match action {
             Action::Sleep(us) if self.clock.is_frozen() => {
@@ -224,7 +216,6 @@ impl Adapter for Shell {
             Action::Clock(id, order) => self.order_clock(id, order),
             Action::Restart { last, lose } => self.restart(Some(last), lose),
             Action::Reload(id, from) => self.order_reload(id, from),
-            Action::ChangeMembers(id, change) => self.change_members(id, change),
             Action::ReturnMemory => allocator::return_free(),
             #[cfg(feature = "cli")]
             Action::Reconfigured(Effect::LogLevel) => log::set_level(self.driver.engine.config().loglevel),
@@ -234,26 +225,59 @@ impl Adapter for Shell {
             | Action::RewriteLog
             | Action::HandOver { .. }
             | Action::LookAtFollowers
+            | Action::ChangeMembers(..)
             | Action::Shutdown { .. }
             | Action::Reconfigured(_) => {}
         }
     }
 
-    fn make_base(&mut self, number: u64, files: Manifest) {
-        self.spawn_rewrite(number, files);
+    fn writers(&mut self) -> &mut Writers<Box<LogThread>, Box<Opened>> {
+        &mut self.background.writers
     }
 
-    fn let_go_of_file(&mut self) {
-        // The folder is free again only without it.
-        self.background.writers.take().into_iter().for_each(|mut file| file.join());
+    fn open_folder(&mut self) -> Result<Box<Opened>, String> {
+        self.open_log_folder()
     }
 
-    fn save_now(&mut self) -> bool {
-        self.write_snapshot()
+    fn begin_copy(&mut self, target: Target<Box<Opened>>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
+        self.spawn_copy(target, moment, progress)
+    }
+
+    fn send_to_copy(&mut self, message: Message) {
+        let ends = matches!(message, Message::End(_));
+        if let Some(messages) = &self.background.copying {
+            // The thread ends early only after an error, which it reports.
+            let _ = messages.send(message);
+        }
+        if ends {
+            self.background.copying = None;
+        }
+    }
+
+    fn forget_copy(&mut self) {
+        self.background.copying = None;
+    }
+
+    fn start_writer(&mut self, files: Begun) -> Result<(), String> {
+        let file = self.background.writers.current_mut().ok_or("it was switched off")?;
+        let control = self.control.clone().ok_or("the server has no event loop")?;
+        file.spawn(files, control)
+    }
+
+    fn make_base(&mut self, number: u64, files: Manifest) -> Result<(), String> {
+        self.spawn_rewrite(number, files)
+    }
+
+    fn write_snapshot(&mut self) -> Result<(), String> {
+        self.write_snapshot_file()
     }
 
     fn end(&mut self) {
         self.ending = true;
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.failed.get_or_insert(reason);
     }
 
     /// Updates the directory, and looks at memory.
@@ -299,7 +323,7 @@ impl Adapter for Shell {
         self.memory.spans.give_back(now.mono_ms())
     }
 
-    fn as_task<T>(&mut self, task: Task, act: impl FnOnce(&mut Shell) -> T) -> T {
+    fn as_turn_of<T>(&mut self, task: Task, act: impl FnOnce(&mut Shell) -> T) -> T {
         self.close_turn();
         let result = act(self);
         self.end_turn(task);

@@ -318,7 +318,7 @@ impl History {
     /// Tells the driver what the writer has reported. Returns the files before a new increment.
     fn take_reports(&mut self) -> Option<(u64, Manifest)> {
         let (at, mut files) = (self.present(), None);
-        for report in self.writer.around().take_reports() {
+        while let Some(report) = self.writer.around().take_report() {
             if let Some(Reported::MakeBase(number, manifest)) = self.driver.take_report(at, report) {
                 files = Some((number, manifest));
             }
@@ -371,7 +371,7 @@ impl History {
         if self.ended {
             return Ok(());
         }
-        let made = make_base(&disk, files, moment, Config::default());
+        let made = make_base(&disk, files, moment, Config::default(), || true);
         self.check_points()?;
         match &made {
             // The old files stay in force.

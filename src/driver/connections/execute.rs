@@ -44,14 +44,14 @@ enum Stop {
 
 impl Driver {
     /// Executes received input, or keeps it. The engine's actions are to be carried out behind it, and then
-    /// [`Driver::finish_batch`] belongs there.
+    /// [`Driver::wake_written`] belongs there.
     #[inline]
-    pub fn receive(&mut self, at: BatchStart, id: SessionId, input: &[u8], turn: &mut Turn) {
+    pub fn execute_received(&mut self, at: BatchStart, id: SessionId, input: &[u8], turn: &mut Turn) {
         turn.count(input.len());
         self.execute_input(at, id, input);
     }
 
-    /// As [`Driver::receive`], in no turn. Returns the number of bytes that were executed.
+    /// As [`Driver::execute_received`], in no turn. Returns the number of bytes that were executed.
     #[inline]
     pub fn execute_input(&mut self, at: BatchStart, id: SessionId, input: &[u8]) -> usize {
         if self.keep_input(id, input) {
@@ -70,7 +70,7 @@ impl Driver {
         consumed
     }
 
-    /// Executes requests that were received before, and goes on behind them as [`Driver::receive`] does.
+    /// Executes requests that were received before, and goes on behind them as [`Driver::execute_received`] does.
     pub fn execute_kept(&mut self, at: BatchStart, id: SessionId, turn: &mut Turn) {
         let Some(mut kept) = self.connections.slots[id].kept.take() else { return };
         let (consumed, stop) = self.execute(at, id, &mut kept.parser, &kept.bytes[kept.start..]);

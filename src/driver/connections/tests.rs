@@ -87,12 +87,12 @@ impl Clients {
                 Step::Flush => continue,
                 Step::Execute => self.driver.execute_kept(reading, id, &mut turn),
                 Step::Receive if !client.sent.is_empty() => {
-                    self.driver.receive(reading, id, &std::mem::take(&mut client.sent), &mut turn);
+                    self.driver.execute_received(reading, id, &std::mem::take(&mut client.sent), &mut turn);
                 }
                 Step::Receive => break if client.ended { self.driver.end_input(id) } else { Next::Wait },
                 Step::End(next) => break next,
             }
-            self.driver.finish_batch(self.now, Some(id));
+            self.driver.wake_written(self.now, Some(id));
         };
         match next {
             Next::Wait => {}
@@ -100,7 +100,7 @@ impl Clients {
             Next::Close => {
                 client.closed = true;
                 self.driver.remove_connection(self.now, id);
-                self.driver.finish_batch(self.now, None);
+                self.driver.wake_written(self.now, None);
             }
         }
         Some((id, next))
@@ -130,7 +130,7 @@ impl Clients {
             self.driver.advance(self.at());
         }
         self.driver.housekeep(self.at());
-        self.driver.finish_batch(self.now, None);
+        self.driver.wake_written(self.now, None);
         self.run();
     }
 

@@ -20,7 +20,7 @@ pub enum Step {
     Flush,
     /// Requests that were received before execute: [`Driver::execute_kept`].
     Execute,
-    /// Receives input, and passes it to [`Driver::receive`], or its end to [`Driver::end_input`].
+    /// Receives input, and passes it to [`Driver::execute_received`], or its end to [`Driver::end_input`].
     Receive,
     /// The turn ends.
     End(Next),
@@ -65,7 +65,7 @@ impl Turn {
         Turn { at: At::Begin, left: RECEIVED_PER_TURN, write_left: 0, dropped: false }
     }
 
-    /// Whether [`Driver::finish_batch`] belongs behind it, though it may have executed nothing.
+    /// Whether [`Driver::wake_written`] belongs behind it, though it may have executed nothing.
     #[inline]
     pub fn leaves_work(&self) -> bool {
         self.dropped

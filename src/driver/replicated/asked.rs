@@ -3,12 +3,12 @@
 use crate::base::time::Now;
 use crate::driver::Driver;
 use crate::driver::replicated::follower::Follower;
-use crate::driver::round::Adapter;
+use crate::driver::round::Driving;
 use crate::quorum::node::Asked;
 use crate::quorum::types::SnapshotFile;
 
 /// What the driver of a node runs on.
-pub trait NodeAdapter: Adapter {
+pub trait NodeAdapter: Driving {
     /// The driver, and what lets the engine's monotonic clock show so many microseconds: the wall clock does not change. It returns what
     /// they show then.
     fn driver_and_clock(&mut self) -> (&mut Driver, impl FnMut(u64) -> Now);
@@ -47,13 +47,14 @@ pub trait NodeAdapter: Adapter {
                 self.meet_demands();
             }
             Asked::HandOver(to) => self.drive(|driver, at| driver.hand_over_own(at, to)),
+            Asked::MembersChanged(id, result) => self.drive(|driver, at| driver.members_changed(at, id, result)),
             Asked::Failed(reason) => self.drive(|driver, _| driver.node_failed(&reason)),
         }
         self.after_closure();
     }
 
     /// The clock shows another time: nothing that was noted by it holds any more.
-    fn clock_was_set(&mut self);
+    fn clock_was_set(&mut self) {}
 
     /// Replaces the state of a follower by a snapshot, or by the empty state.
     ///

@@ -24,6 +24,7 @@ mod hand_over;
 mod lead;
 pub mod leadership;
 mod leading;
+mod members;
 mod messages;
 mod relay;
 mod status;

@@ -256,8 +256,9 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
         })
     }
 
-    /// As [`LogWriter::step`], and reports how the log ends.
-    pub fn go_on(&mut self) -> Step {
+    /// Takes what was ordered meanwhile, and makes a [step](LogWriter::step). Reports how the log ends.
+    pub fn take_turn(&mut self, orders: impl IntoIterator<Item = Order>) -> Step {
+        orders.into_iter().for_each(|order| self.order(order));
         match self.step() {
             Ok(Step::End) => self.around.report(Report::Closed),
             Ok(step) => return step,

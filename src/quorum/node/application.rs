@@ -7,6 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::base::ids::SessionId;
 use crate::quorum::types::{Batch, ClusterId, LeaderId, NodeId, SnapshotFile};
 
 /// A committed batch.
@@ -79,6 +80,8 @@ pub enum Asked {
     Changed(Status),
     /// Another node asks this one, which leads, to hand its leadership over: to a node, or to the one that has most of the log.
     HandOver(Option<NodeId>),
+    /// To tell this session what became of the change of the members that it has asked for.
+    MembersChanged(SessionId, Result<(), String>),
     /// The node cannot go on: it is unknown what is on its disk, or something contradicts itself. The process must end.
     Failed(String),
 }

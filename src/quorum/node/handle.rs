@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::base::ids::SessionId;
 use crate::quorum::net::Directory;
 use crate::quorum::node::application::Status;
 use crate::quorum::node::followed::Awaited;
@@ -19,8 +20,8 @@ pub(super) enum Order {
     Transfer(NodeId),
     /// Ask for a hand-over: the leader, or without one the others for their votes if this node is to lead.
     AskForHandOver(Option<NodeId>),
-    /// Change the members.
-    Change(Change, Changed),
+    /// Change the members, and tell the session what became of that.
+    Change(Change, SessionId),
     /// Send heartbeats while this node leads, or none.
     Heartbeats(bool),
     /// Lead no more.
@@ -28,9 +29,6 @@ pub(super) enum Order {
     /// End.
     Close,
 }
-
-/// Told what became of a change of the members.
-pub type Changed = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// How long ago a majority is known to have followed this leader, measured from when it was asked.
 pub(super) type Acked = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
@@ -142,9 +140,10 @@ impl Node {
         });
     }
 
-    /// Changes the members, if this node leads. One change is carried out at a time.
-    pub fn change(&self, change: Change, changed: Changed) {
-        let _ = self.orders.send(Order::Change(change, changed));
+    /// Changes the members, if this node leads. One change is carried out at a time. What became of it is asked of the application,
+    /// for this session ([`Asked::MembersChanged`](super::Asked::MembersChanged)).
+    pub fn change(&self, change: Change, id: SessionId) {
+        let _ = self.orders.send(Order::Change(change, id));
     }
 
     /// Reads what this node knows, from any thread and after the node has ended.

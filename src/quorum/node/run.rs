@@ -326,11 +326,12 @@ impl<D: SendDisk, M: Application> Core<D, M> {
         spawn(compaction);
         spawn(propose::propose(raft.clone(), batches));
         spawn(followed::followed(raft.clone(), self.application.clone(), awaited));
-        spawn(status::watch(raft.clone(), self.log.clone(), self.application, self.transport.clone()));
+        let application = self.application;
+        spawn(status::watch(raft.clone(), self.log.clone(), application.clone(), self.transport.clone()));
         let members = Members { raft: raft.clone(), transport: self.transport, node: self.node, admission: self.admission };
         let (members, changing) = (Arc::new(members), Arc::new(Semaphore::new(1)));
         spawn(Arc::clone(&members).end_changes(Arc::clone(&changing)));
-        carry_out(members, changing, orders).await;
+        carry_out(members, changing, orders, application).await;
         *shared.acked.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *shared.look.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = raft.shutdown().await;
@@ -370,6 +371,7 @@ async fn carry_out<D: SendDisk, M: Application>(
     members: Arc<Members<D, M>>,
     changing: Arc<Semaphore>,
     mut orders: mpsc::UnboundedReceiver<Order>,
+    application: M,
 ) {
     let raft = &members.raft;
     while let Some(order) = orders.recv().await {
@@ -380,16 +382,19 @@ async fn carry_out<D: SendDisk, M: Application>(
                 }
             }
             Order::AskForHandOver(to) => spawn(ask_for_hand_over(Arc::clone(&members), to)),
-            Order::Change(change, changed) => match Arc::clone(&changing).try_acquire_owned() {
+            Order::Change(change, id) => match Arc::clone(&changing).try_acquire_owned() {
                 Ok(permit) => {
-                    let members = Arc::clone(&members);
+                    let (members, application) = (Arc::clone(&members), application.clone());
                     spawn(async move {
                         let result = members.change(change).await;
                         drop(permit);
-                        changed(result);
+                        application.ask(Asked::MembersChanged(id, result));
                     });
                 }
-                Err(_) => changed(Err("another change of the members is under way".to_owned())),
+                Err(_) => {
+                    let refused = Err("another change of the members is under way".to_owned());
+                    application.ask(Asked::MembersChanged(id, refused));
+                }
             },
             Order::Heartbeats(on) => raft.runtime_config().heartbeat(on),
             Order::StepDown => spawn(step_down(raft.clone(), members.node)),

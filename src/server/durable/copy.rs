@@ -13,10 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
-use crate::driver::copy::{CopyOrder, CopyProgress, Use};
-use crate::driver::round::Adapter;
+use crate::driver::switch::Target;
 use crate::persist::natives::clock::Moment;
+use crate::server::durable::Opened;
 use crate::server::shell::Shell;
 
 /// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
@@ -53,41 +54,18 @@ fn receive(mut receiver: Box<Receiver>, messages: &mpsc::Receiver<Message>, wake
 }
 
 impl Shell {
-    /// Carries out what the driver asks for a copy.
+    /// Begins to receive a copy, on a thread of its own, which then makes of it what it is for.
     #[cold]
-    pub(in crate::server) fn order_copy(&mut self, order: CopyOrder) {
-        let message = match order {
-            CopyOrder::Begin(of, moment, progress) => {
-                let then = match of {
-                    Use::Snapshot(number) => self.snapshot_of_copy(number),
-                    Use::FirstBase => self.base_of_copy(),
-                };
-                let begun = then.and_then(|then| self.begin_copy(moment, progress, then));
-                return begun.unwrap_or_else(|reason| self.drive(|driver, at| driver.copy_failed(at, &reason)));
-            }
-            CopyOrder::Part(part, moment) => Message::Part(part, moment),
-            CopyOrder::End(moment) => {
-                self.background.writers.install();
-                Message::End(moment)
-            }
-            CopyOrder::Abandon => {
-                (self.background.copying, self.background.coming) = (None, None);
-                self.background.writers.forget_next();
-                return;
-            }
+    pub(in crate::server) fn spawn_copy(
+        &mut self,
+        target: Target<Box<Opened>>,
+        moment: Moment,
+        progress: Arc<CopyProgress>,
+    ) -> Result<(), String> {
+        let then = match target {
+            Target::Snapshot(number) => self.snapshot_of_copy(number)?,
+            Target::File(opened, beginning) => self.base_of_copy(*opened, beginning)?,
         };
-        let ends = matches!(message, Message::End(_));
-        if let Some(messages) = &self.background.copying {
-            // The thread ends early only after an error, which it reports.
-            let _ = messages.send(message);
-        }
-        if ends {
-            self.background.copying = None;
-        }
-    }
-
-    /// Begins to receive a copy. `then` is called on the copy's thread.
-    fn begin_copy(&mut self, moment: Moment, progress: Arc<CopyProgress>, then: Then) -> Result<(), String> {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let config = self.driver.engine.config().clone();
         let (messages, received) = mpsc::channel::<Message>();

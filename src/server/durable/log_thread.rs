@@ -32,8 +32,9 @@ impl<T: Fn(Report)> Surroundings<Folder> for Process<T> {
 
 /// Runs a writer until it is closed, or until the log fails. Its last report says which.
 pub fn run<T: Fn(Report)>(mut writer: LogWriter<Folder, Process<T>>, orders: &Receiver<Order>) {
+    let mut step = writer.take_turn([]);
     loop {
-        let first = match writer.go_on() {
+        let first = match step {
             // What has come meanwhile is written next.
             Step::Sync if writer.go_on_by_sync() => Err(RecvTimeoutError::Timeout),
             Step::Wait(Some(wait)) => orders.recv_timeout(wait),
@@ -41,10 +42,7 @@ pub fn run<T: Fn(Report)>(mut writer: LogWriter<Folder, Process<T>>, orders: &Re
             Step::Sync | Step::End => return,
         };
         let gone = matches!(first, Err(RecvTimeoutError::Disconnected));
-        first.into_iter().chain(orders.try_iter()).for_each(|order| writer.order(order));
-        if gone {
-            // The executor is gone without a word: what it sent is still written.
-            writer.order(Order::Close);
-        }
+        // If the executor is gone without a word, what it sent is still written.
+        step = writer.take_turn(first.into_iter().chain(orders.try_iter()).chain(gone.then_some(Order::Close)));
     }
 }

@@ -16,8 +16,9 @@ use crate::base::ids::SessionId;
 use crate::driver::file::Phase;
 use crate::driver::pace::Pace;
 use crate::driver::replay::{Purpose, Replay};
-use crate::driver::round::Adapter;
-use crate::driver::switch::TakesOrders;
+use crate::driver::round::Driving;
+use crate::driver::round::storing::Storing;
+use crate::driver::switch::Writer;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;
@@ -70,7 +71,7 @@ impl Shell {
     }
 
     fn load_log(&mut self) -> Result<(), String> {
-        self.hand_on(true);
+        self.submit(true);
         let files = match (self.driver.file(), self.background.writers.current_mut()) {
             (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
             (Some(log), Some(file)) => {

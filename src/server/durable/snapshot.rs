@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Copied;
-use crate::driver::round::Adapter;
+use crate::driver::round::adapter::Adapter;
+use crate::driver::round::storing::Storing;
 use crate::engine::Engine;
 use crate::files::{Temporary, remove_remnants, sync_folder_of};
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file::write::{Options, Writer};
-use crate::server::durable::boottime;
 use crate::server::durable::copy::Then;
 use crate::server::durable::folder::words;
 use crate::server::durable::load::snapshot_of;
@@ -45,15 +45,11 @@ impl Shell {
                 let goes_on = || !progress.is_abandoned();
                 write(&engine, moment, (&temporary, &path), Kind { checksum, is_base: false }, goes_on)
             });
-            control.send(Box::new(move |shell: &mut Shell| {
-                shell.drive(|driver, at| driver.snapshot_made(at, number, made));
-                shell.after_closure();
-            }));
+            control.send(Box::new(move |shell: &mut Shell| shell.snapshot_made(number, made)));
         }))
     }
 
     fn snapshot_path(&self) -> Result<PathBuf, String> {
-        self.driver.may_save()?;
         snapshot_of(self.driver.engine.config()).ok_or_else(|| "dbfilename is empty".to_owned())
     }
 
@@ -62,22 +58,16 @@ impl Shell {
         Path::new(&self.driver.engine.config().dir).join(name)
     }
 
-    /// Writes a snapshot before this returns. Returns false if it failed.
-    pub(in crate::server) fn write_snapshot(&mut self) -> bool {
-        self.drive(|driver, _| driver.abandon_snapshot());
+    /// Writes a snapshot before this returns.
+    ///
+    /// # Errors
+    /// In words.
+    pub(in crate::server) fn write_snapshot_file(&mut self) -> Result<(), String> {
         // No other snapshot has this number.
         let temporary = self.temporary(0);
-        // In this order: time that passes between the two makes a lease end later, not earlier.
-        let now = self.clock.now();
-        let moment = Moment { boot: boottime::now(), now };
+        let moment = self.moment();
         let kind = Kind { checksum: self.driver.engine.config().rdbchecksum, is_base: false };
-        let made = self.snapshot_path().and_then(|path| write(&self.driver.engine, moment, (&temporary, &path), kind, || true));
-        match made {
-            Ok(_) => tracing::info!("DB saved on disk"),
-            Err(ref reason) => tracing::error!(reason, "Error trying to save the DB"),
-        }
-        self.drive(|driver, at| driver.saved_at_once(at, made.is_ok()));
-        made.is_ok()
+        write(&self.driver.engine, moment, (&temporary, &self.snapshot_path()?), kind, || true).map(drop)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the
 //! turns of the event loop: clients are served meanwhile, and get `LOADING` errors.
 
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, channel};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::driver::Driver;
 use crate::driver::file::{Beginning, FileLog};
 use crate::driver::replay::Purpose;
-use crate::driver::round::Adapter;
-use crate::driver::switch::Writers;
+use crate::driver::round::Driving;
+use crate::driver::round::adapter::Adapter;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;
@@ -23,7 +24,6 @@ use crate::server::durable::folder::LogFolder;
 use crate::server::durable::load::slices::{Load, Loading, Then};
 use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
-use crate::server::durable::log::reporter;
 use crate::server::durable::snapshot::remove_temporary;
 use crate::server::durable::{Begun, LogThread, Opened, boottime};
 use crate::server::net::control::Control;
@@ -42,9 +42,8 @@ pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSen
     };
     remove_temporary(Path::new(&shell.driver.engine.config().dir));
     let source = if opened.is_some() { "append only file" } else { "disk" };
-    let control = control.clone();
     let then: Then<Shell> = Box::new(move |shell, files| {
-        opened.map_or(Ok(()), |opened| begin_log(shell, &control, opened, files))?;
+        opened.map_or(Ok(()), |opened| begin_log(shell, opened, files))?;
         // Nobody waits if the server was told to end meanwhile.
         let _ = loaded.send(());
         Ok(())
@@ -97,56 +96,79 @@ fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<(Option<Files
             None
         }
     };
-    Ok((files, Some(Opened { folder, lock, path, name })))
+    Ok((files, Some(Opened { folder, lock, path, name, manifest: Manifest::default() })))
 }
 
 fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("Can't open or create append-only dir {}: {error}", path.display())
 }
 
-/// A log that goes on behind the files that were loaded, and what its writer begins with.
-pub struct Resumed<F: LogFolder> {
-    /// The driver's part ([`Driver::resume_file`]).
-    pub log: Box<FileLog>,
-    /// The files.
-    pub files: LogFiles<F>,
-    /// Where the writer tells what it has done.
-    pub progress: Arc<Progress>,
-    /// When it syncs.
-    pub syncs: Syncs,
-}
+/// What a writer begins with.
+type Begins<F> = (Box<FileLog>, LogFiles<F>, Syncs, Arc<Progress>);
 
 /// Begins the next increment behind the files that were loaded.
 ///
 /// # Errors
 /// The disk's.
-pub fn resume<F: LogFolder>(
+pub fn begin_increment<F: LogFolder>(
     driver: &mut Driver,
     moment: Moment,
     folder: F,
     name: &[u8],
     LoadedFiles { manifest, last, bytes }: LoadedFiles,
-) -> Result<Resumed<F>, DiskError> {
+) -> Result<Begins<F>, DiskError> {
     let (log, Beginning { head, progress, syncs }) = driver.new_file(moment.now, moment.boot);
     let files = LogFiles::begin(folder, name, manifest, last, bytes, &head)?;
-    Ok(Resumed { log, files, progress, syncs })
+    Ok((log, files, syncs, progress))
+}
+
+/// Has the log go on behind the files that were loaded, in a new increment that this writer writes.
+///
+/// # Errors
+/// The disk's, or that the writer cannot be started, in words.
+pub fn resume<A: Adapter, F: LogFolder>(
+    adapter: &mut A,
+    folder: F,
+    name: &[u8],
+    loaded: LoadedFiles,
+    writer: A::Writer,
+    begun: impl FnOnce(LogFiles<F>, Syncs, Arc<Progress>) -> A::Files,
+) -> Result<(), String> {
+    let moment = adapter.moment();
+    let begins = begin_increment(adapter.driver(), moment, folder, name, loaded).map_err(|error| error.to_string())?;
+    let (log, files, syncs, progress) = begins;
+    let increments = files.manifest().increments.len();
+    adapter.writers().begin(writer);
+    adapter.writers().install();
+    adapter.start_writer(begun(files, syncs, progress))?;
+    adapter.drive(|driver, at| driver.resume_file(at, log, increments));
+    Ok(())
+}
+
+/// Hands over what was loaded, goes on behind it as `then` says, which is told the number of keys, and serves.
+///
+/// # Errors
+/// In words: the files contradict themselves, or those of `then`.
+pub fn serve_loaded<A: Adapter, R: Read + Seek>(
+    adapter: &mut A,
+    load: Load<R>,
+    then: impl FnOnce(&mut A, LoadedFiles, usize) -> Result<(), String>,
+) -> Result<(), String> {
+    let now = adapter.now();
+    let (files, keys) = load.end(adapter.driver(), now)?;
+    then(adapter, files, keys)?;
+    adapter.drive(|driver, at| driver.log_as_configured(at));
+    adapter.after_closure();
+    Ok(())
 }
 
 /// Begins to log, after the files of the folder were loaded.
-fn begin_log(shell: &mut Shell, control: &Control<Shell>, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
-    let Opened { folder, lock, path, name } = opened;
-    // In this order, as for all that is written: time that passes between the two makes a lease end later, not earlier.
-    let now = shell.clock.now();
-    let moment = Moment { boot: boottime::now(), now };
-    let resumed = resume(&mut shell.driver, moment, folder, &name, loaded).map_err(|error| unwritable(&path, &error))?;
-    let Resumed { log, files, progress, syncs } = resumed;
-    let increments = files.manifest().increments.len();
+fn begin_log(shell: &mut Shell, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
+    let Opened { folder, lock, path, name, .. } = opened;
     let (orders, received) = channel();
-    let mut file = LogThread::new(orders, path);
-    file.spawn(Begun { files, orders: received, lock, syncs, progress }, reporter(control.clone()))?;
-    shell.background.writers = Writers::of(Box::new(file));
-    shell.drive(|driver, at| driver.resume_file(at, log, increments));
-    Ok(())
+    let writer = Box::new(LogThread::new(orders, path.clone()));
+    let begun = |files, syncs, progress| Begun { files, orders: received, lock, syncs, progress };
+    resume(shell, folder, &name, loaded, writer, begun).map_err(|error| unwritable(&path, &error))
 }
 
 impl Shell {
@@ -168,11 +190,9 @@ impl Shell {
             return Ok(());
         }
         let Loading { load, then, source, began, .. } = *loading;
-        let (files, keys) = load.end(&mut self.driver, self.clock.now())?;
-        tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
-        then(self, files)?;
-        self.drive(|driver, at| driver.log_as_configured(at));
-        self.after_closure();
-        Ok(())
+        serve_loaded(self, load, |shell, files, keys| {
+            tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
+            then(shell, files)
+        })
     }
 }

@@ -15,7 +15,7 @@ use socket2::SockRef;
 
 use crate::base::ids::SessionId;
 use crate::driver::connections::turn::{Next, Turn};
-use crate::driver::round::{Adapter, Line};
+use crate::driver::round::{Driving, Socket};
 use crate::engine::session::SessionFlags;
 use crate::server::net::poller::Readiness;
 use crate::server::net::tls;
@@ -137,7 +137,7 @@ impl Connection {
     }
 }
 
-impl Line<Shell> for Connection {
+impl Socket<Shell> for Connection {
     #[inline]
     fn id(&self) -> SessionId {
         self.id
@@ -178,7 +178,7 @@ impl Line<Shell> for Connection {
     #[inline]
     fn receive(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<(), Next> {
         if let Some(bytes) = shell.busy.take(self.id) {
-            shell.receive(self.id, &bytes, turn);
+            shell.execute(self.id, |driver, at| driver.execute_received(at, self.id, &bytes, turn));
             return Ok(());
         }
         fail_if!(!self.readable, Next::Wait);
@@ -188,7 +188,7 @@ impl Line<Shell> for Connection {
             // epoll reports later input with a new event, but it has already reported the end of the input (`read_on`).
             self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
             shell.driver.count_read(self.id, count);
-            shell.receive(self.id, &buffer[..count], turn);
+            shell.execute(self.id, |driver, at| driver.execute_received(at, self.id, &buffer[..count], turn));
         }
         shell.read_buffer = buffer;
         match received {

@@ -19,7 +19,8 @@ use rustix::event::Timespec;
 
 use crate::base::ids::SessionId;
 use crate::driver::connections::turn::Next;
-use crate::driver::round::{Adapter, Rounds, Wait, take_turn};
+use crate::driver::round::adapter::Adapter;
+use crate::driver::round::{Driving, RoundEnd, Rounds, take_turn};
 use crate::engine::observe::turns::Task;
 use crate::server::net::accept::Listening;
 use crate::server::net::connection::{Connection, Stream};
@@ -59,66 +60,10 @@ impl EventLoop {
     /// Runs until the server ends.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         loop {
-            self.run_due();
-            self.serve_others();
-            self.run_connections();
-            if self.shell.ending {
-                self.run_last_turns();
-                return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason)));
+            match self.run_round().map_err(io::Error::other)? {
+                Some(ended) => self.poll_events(ended)?,
+                None => return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason))),
             }
-            if self.shell.driver.has_background_work() && self.shell.background.loading.is_some() {
-                self.load_some()?;
-            }
-            self.poll_events()?;
-        }
-    }
-
-    /// Loads a slice of the files.
-    #[cold]
-    fn load_some(&mut self) -> io::Result<()> {
-        self.shell.as_task(Task::Load, |shell| shell.load_some().map_err(io::Error::other))
-    }
-
-    /// Ends the log, sends what waited for that, and closes all connections.
-    pub(crate) fn close(mut self) {
-        self.shell.close_log();
-        self.has_closures = true;
-        while self.has_closures {
-            self.run_closures();
-        }
-        self.run_last_turns();
-        for connection in self.connections.drain(..).flatten() {
-            connection.close(&mut self.shell);
-        }
-    }
-
-    /// Serves everything but connections and what is due: closures, new connections and TLS handshakes.
-    #[inline]
-    fn serve_others(&mut self) {
-        if self.shell.driver.is_behind() {
-            // Much is due at once. Yielding lets a client on the same processor run, which the kernel would otherwise deny it for
-            // milliseconds. Connections get their turn afterwards.
-            std::thread::yield_now();
-        }
-        if self.has_closures {
-            self.run_closures();
-        }
-        if self.listening.pending() {
-            self.shell.close_turn();
-            for accepted in self.listening.accept() {
-                self.welcome(accepted);
-            }
-            self.shell.end_turn(Task::Accept);
-        }
-        if self.listening.handshakes().has_queued() {
-            self.finish_handshakes();
-        }
-        if self.shell.busy.has_new_connections() {
-            self.shell.close_turn();
-            for connection in self.shell.busy.take_new_connections() {
-                self.add_connection(connection);
-            }
-            self.shell.end_turn(Task::Accept);
         }
     }
 
@@ -170,22 +115,21 @@ impl EventLoop {
         self.shell.driver.wake(id);
     }
 
-    /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
-    fn poll_events(&mut self) -> io::Result<()> {
-        let wait = self.end_round();
+    /// Polls the descriptors after a round that has ended so: without waiting if there is work, otherwise until one is ready.
+    fn poll_events(&mut self, ended: RoundEnd) -> io::Result<()> {
         let poller = &mut self.poller;
-        match wait {
-            Wait::No => {
+        match ended {
+            RoundEnd::GoesOn => {
                 turn_meter::count_poll();
                 poller.wait(Some(&NO_TIME))?;
             }
-            Wait::Briefly(wait) => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
-            Wait::ForEvents => {
+            RoundEnd::WaitsBriefly(wait) => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
+            RoundEnd::Waits => {
                 let timeout = Self::timeout(&self.shell, &self.listening);
                 self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
             }
         }
-        self.shell.woke();
+        self.shell.look_at_lease();
         for (source, readiness) in self.poller.events() {
             match source {
                 Source::Client(id) => {
@@ -256,6 +200,59 @@ impl Rounds for EventLoop {
         self.shell.end_client_turn(id);
         self.shell.close_turn();
         if let Some(connection) = self.connections.get_mut(id.index()).and_then(Option::take) {
+            connection.close(&mut self.shell);
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.shell.ending
+    }
+
+    #[inline]
+    fn serve_others(&mut self) {
+        if self.shell.driver.is_behind() {
+            // Much is due at once. Yielding lets a client on the same processor run, which the kernel would otherwise deny it for
+            // milliseconds. Connections get their turn afterwards.
+            std::thread::yield_now();
+        }
+        if self.has_closures {
+            self.run_closures();
+        }
+        if self.listening.pending() {
+            self.shell.close_turn();
+            for accepted in self.listening.accept() {
+                self.welcome(accepted);
+            }
+            self.shell.end_turn(Task::Accept);
+        }
+        if self.listening.handshakes().has_queued() {
+            self.finish_handshakes();
+        }
+        if self.shell.busy.has_new_connections() {
+            self.shell.close_turn();
+            for connection in self.shell.busy.take_new_connections() {
+                self.add_connection(connection);
+            }
+            self.shell.end_turn(Task::Accept);
+        }
+    }
+
+    fn load_some(&mut self) -> Result<(), String> {
+        if self.shell.background.loading.is_none() {
+            return Ok(());
+        }
+        self.shell.as_turn_of(Task::Load, Shell::load_some)
+    }
+
+    fn serve_threads(&mut self) {
+        self.has_closures = true;
+        while self.has_closures {
+            self.run_closures();
+        }
+    }
+
+    fn close_connections(&mut self) {
+        for connection in std::mem::take(&mut self.connections).into_iter().flatten() {
             connection.close(&mut self.shell);
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::driver::replicated::MemberOptions;
-use crate::driver::round::Adapter;
+use crate::driver::round::Driving;
 use crate::engine::config::Config;
 use crate::engine::replication::report::Reporter;
 use crate::quorum::net::{ClientAddress, Security, System};

@@ -4,22 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::base::time::Now;
 use crate::client::Command;
+use crate::driver::Driver;
+use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
-use crate::driver::copy::{CopyOrder, CopyProgress, Use};
-use crate::driver::file::Beginning;
 use crate::driver::file::Phase;
 use crate::driver::flaw::Flaw;
 use crate::driver::pace::Pace;
-use crate::driver::switch::{TakesOrders, Writers};
-use crate::driver::{Driver, Present};
+use crate::driver::switch::{self, Target, Writers};
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{BatchNumber, Order, Report, Step, Syncs};
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::persist::natives::clock::BootClock;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::{Planted, SharedDisk};
@@ -35,15 +32,16 @@ pub fn config() -> Config {
     Config { appendonly: true, appendfsync: "always", auto_aof_rewrite_min_size: 16 << 10, ..Config::default() }
 }
 
-/// The machine of a server, and who writes its log.
+/// The folder of a log: for as long as a copy of this exists, it is locked.
+pub type LockedFolder = Arc<()>;
+
+/// The machine of a server, and the threads of its process.
 pub struct Durable {
-    machine: Machine,
+    pub(in crate::torture::sim) machine: Machine,
     /// The files that are loaded, and when the next slice of them is.
     loading: Option<(u64, Loading)>,
     /// Who has the log of the process written, if there is one.
-    pub(in crate::torture::sim) writers: Writers<SimWriter>,
-    /// What a file that is switched on begins with.
-    beginning: Option<Beginning>,
+    pub(in crate::torture::sim) writers: Writers<SimWriter, LockedFolder>,
     copy: Option<Copy>,
     /// What is being made of files or of a copy, and when it is done.
     making: Vec<(u64, Making)>,
@@ -54,11 +52,6 @@ pub struct Durable {
     full: bool,
     /// Number of the process.
     pub process: u64,
-    /// Whether the writer has ended, and whether a sync is on its way.
-    ended: bool,
-    syncs: bool,
-    /// When the writer goes on by itself, if no sync is on its way.
-    resumes_us: Option<u64>,
     /// The times of the disk.
     random: Random,
 }
@@ -66,32 +59,31 @@ pub struct Durable {
 impl Durable {
     /// A machine without files, whose server does not run yet.
     pub fn new(disk: SharedDisk, seed: u64) -> Durable {
-        let random = Random::new(seed, streams::DISK, 0);
         Durable {
             machine: Machine::new(disk, 0),
             loading: None,
             writers: Writers::default(),
-            beginning: None,
             copy: None,
             making: Vec::new(),
             care: Care::Exact,
             hurries: false,
             full: false,
             process: 0,
-            ended: false,
-            syncs: false,
-            resumes_us: None,
-            random,
+            random: Random::new(seed, streams::DISK, 0),
         }
     }
 
-    /// Starts a process from the files. Returns its driver and its clocks, and whether the files were loaded. If they are
-    /// refused, all of them are deleted.
+    /// Starts a process, which loads the files. Returns its driver and its clocks, and whether the files can be read. If they
+    /// cannot, all of them are deleted.
     pub fn start(&mut self, at_us: u64, seed: u64) -> (Driver, ProcessClock, bool) {
         self.process += 1;
         for kept in [true, false] {
-            match self.try_to_start(at_us, seed) {
-                Ok((driver, clock)) => return (driver, clock, kept),
+            let delay = if self.hurries { [0, 0, 50, -1][self.random.below(4) as usize] } else { 0 };
+            match self.machine.begin_loading(at_us, Config { key_load_delay: delay, ..config() }, seed) {
+                Ok((driver, clock, loading)) => {
+                    self.loading = Some((at_us, loading));
+                    return (driver, clock, kept);
+                }
                 Err(reason) => tracing::warn!(reason, "files are refused"),
             }
             self.delete_files(seed);
@@ -104,35 +96,20 @@ impl Durable {
         self.machine.disk.act(|disk| *disk = SimulatedDisk::new(seed));
     }
 
-    fn try_to_start(&mut self, at_us: u64, seed: u64) -> Result<(Driver, ProcessClock), String> {
-        if self.hurries {
-            let config = Config { key_load_delay: [0, 0, 50, -1][self.random.below(4) as usize], ..config() };
-            let (driver, clock, loading) = self.machine.begin_loading(at_us, config, seed)?;
-            self.loading = Some((at_us, loading));
-            return Ok((driver, clock));
-        }
-        let (driver, clock, writer) = self.machine.start(at_us, config(), seed)?;
-        self.writers = Writers::of(SimWriter::Works(Box::new(writer)));
-        Ok((driver, clock))
-    }
-
-    /// Loads a slice of the files, if one is due, and begins the log behind the last one.
-    ///
-    /// Returns whether that was the last one.
+    /// Loads a slice of the files, if one is due; or all of them, where nothing hurries. Returns the files behind the last one.
     ///
     /// # Errors
     /// The files are refused, in words.
-    pub fn load_some(&mut self, driver: &mut Driver, at: Present, at_us: u64) -> Result<bool, String> {
-        let Some((_, mut loading)) = self.loading.take_if(|(due_us, _)| *due_us <= at_us) else { return Ok(false) };
-        let mut pace = Pace::slice(busy_clock);
-        let done = loading.load_some(driver, &mut pace)?;
-        if done {
-            let writer = self.machine.end_loading(at, at_us, driver, loading)?;
-            self.writers = Writers::of(SimWriter::Works(Box::new(writer)));
-        } else {
-            self.loading = Some((at_us + LOAD_EVERY_US + pace.owed().as_micros() as u64, loading));
+    pub fn load_some(&mut self, driver: &mut Driver, at_us: u64) -> Result<Option<Loading>, String> {
+        while let Some((_, mut loading)) = self.loading.take_if(|(due_us, _)| *due_us <= at_us) {
+            let mut pace = Pace::slice(busy_clock);
+            if loading.load_some(driver, &mut pace)? {
+                return Ok(Some(loading));
+            }
+            let wait_us = if self.hurries { LOAD_EVERY_US + pace.owed().as_micros() as u64 } else { 0 };
+            self.loading = Some((at_us + wait_us, loading));
         }
-        Ok(done)
+        Ok(None)
     }
 
     /// When the next slice of the files is loaded; `None` if they are loaded.
@@ -145,16 +122,10 @@ impl Durable {
         self.hurries = true;
     }
 
-    /// The boot clock of its machine.
-    pub fn boot_clock(&self, at_us: u64) -> BootClock {
-        self.machine.boot_clock(at_us)
-    }
-
     /// The process ends.
     pub fn end_process(&mut self) {
-        (self.loading, self.ended, self.syncs, self.resumes_us) = (None, false, false, None);
+        (self.loading, self.copy) = (None, None);
         self.writers = Writers::default();
-        (self.beginning, self.copy) = (None, None);
         self.making.clear();
         self.care = Care::Exact;
         // There is room again for the next one.
@@ -162,85 +133,71 @@ impl Durable {
         self.machine.disk.act(SimulatedDisk::restart_process);
     }
 
-    /// The machine loses its power. See [`Machine::lose_power`].
-    pub fn lose_power(&mut self, at_us: u64, wall_step_ms: i64) {
-        self.machine.lose_power(at_us, wall_step_ms);
-    }
-
-    /// The folder of the log is opened for a file that is switched on.
-    ///
-    /// # Errors
-    /// It cannot be opened.
-    pub fn open_file(&mut self) -> Result<(), String> {
-        if self.fails() { Err("the folder cannot be opened".to_owned()) } else { Ok(()) }
-    }
-
-    /// What the file begins with.
-    pub fn begin(&mut self, beginning: Option<Beginning>) {
-        self.beginning = beginning;
-    }
-
     /// Whether something fails now: a disk is full, or a thread cannot be started.
     pub fn fails(&mut self) -> bool {
         self.hurries && self.random.percent(10)
     }
 
-    /// Takes an order for a copy.
+    /// Begins to receive a copy.
     ///
     /// # Errors
-    /// The copy cannot be received.
-    pub fn order_copy(&mut self, at_us: u64, order: CopyOrder) -> Result<(), String> {
-        match order {
-            CopyOrder::Begin(of, moment, progress) => {
-                fail_if!(self.fails(), "no thread can be started".to_owned());
-                if of == Use::FirstBase {
-                    self.writers.begin(SimWriter::default());
-                }
-                let receiver = Some(Receiver::new(Config::default(), moment, Arc::clone(&progress)));
-                self.copy = Some(Copy { of, receiver, progress, coming: VecDeque::new(), next_us: at_us });
-            }
-            CopyOrder::Part(part, moment) => self.send(at_us, Message::Part(part, moment)),
-            CopyOrder::End(moment) => {
-                self.writers.install();
-                self.send(at_us, Message::End(moment));
-            }
-            CopyOrder::Abandon => {
-                self.copy = None;
-                self.writers.forget_next();
-            }
+    /// It cannot be received.
+    pub fn begin_copy(&mut self, target: Target<LockedFolder>, copy: (Config, Moment, Arc<CopyProgress>)) -> Result<(), String> {
+        fail_if!(self.fails(), "no thread can be started".to_owned());
+        let (config, moment, progress) = copy;
+        if let Target::File(..) = target {
+            self.writers.begin(SimWriter::default());
         }
+        let receiver = Some(Receiver::new(config, moment, Arc::clone(&progress)));
+        self.copy = Some(Copy { target, receiver, progress, coming: VecDeque::new(), next_us: 0 });
         Ok(())
     }
 
-    fn send(&mut self, at_us: u64, message: Message) {
+    /// A message is on its way to the receiver of the copy.
+    pub fn send_to_copy(&mut self, at_us: u64, message: Message) {
         if let Some(copy) = &mut self.copy {
+            copy.next_us = copy.next_us.max(at_us);
             copy.coming.push_back(message);
-        }
-        if !self.hurries {
-            self.receive(at_us);
         }
     }
 
-    /// Receives what is there by now of the copy.
-    fn receive(&mut self, at_us: u64) {
-        let Some(mut copy) = self.copy.take() else { return };
-        while copy.next_us <= at_us
-            && let Some(message) = copy.coming.pop_front()
-            && let Some(receiver) = copy.receiver.take()
-        {
-            match receiver.take(message) {
-                Taken::More(receiver, _) => copy.receiver = Some(receiver),
-                Taken::Whole(copied) => return self.make(at_us, Making::OfCopy(copy.of, copied, copy.progress)),
-                Taken::GivenUp => return,
+    /// The copy was given up.
+    pub fn forget_copy(&mut self) {
+        self.copy = None;
+    }
+
+    /// Receives what is there by now of the copy. Returns whether the driver is called for that.
+    fn receive(&mut self, at_us: u64) -> bool {
+        let mut calls = false;
+        while let Some(mut copy) = self.copy.take() {
+            if copy.next_us > at_us {
+                self.copy = Some(copy);
+                break;
             }
-            copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
+            let (Some(message), Some(receiver)) = (copy.coming.pop_front(), copy.receiver.take()) else {
+                self.copy = Some(copy);
+                break;
+            };
+            match receiver.take(message) {
+                Taken::More(receiver, wakes) => {
+                    calls |= wakes;
+                    copy.receiver = Some(receiver);
+                    copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
+                    self.copy = Some(copy);
+                }
+                Taken::Whole(copied) => self.make(at_us, Making::OfCopy(copy.target, copied, copy.progress)),
+                Taken::GivenUp => {}
+            }
         }
-        self.copy = Some(copy);
+        calls
     }
 
     /// Begins to make a new base of these files, for the file of this number.
-    pub fn make_base(&mut self, at_us: u64, number: u64, files: Manifest) {
-        self.make(at_us, Making::Base(number, files));
+    pub fn make_base(&mut self, at: (u64, Moment), config: Config, number: u64, files: Manifest) {
+        let folder = self.writers.current().and_then(|writer| writer.folder.clone());
+        let base =
+            Base { number, files, moment: at.1, config, abandoned: Box::new(self.writers.base_abandoned()), _folder: folder };
+        self.make(at.0, Making::Base(Box::new(base)));
     }
 
     fn make(&mut self, at_us: u64, making: Making) {
@@ -254,25 +211,40 @@ impl Durable {
         self.making.iter().map(|(done_us, _)| *done_us).chain(part_us).min()
     }
 
-    /// Takes what was made by now.
-    pub fn take_made(&mut self, now: Now, at_us: u64) -> Option<Made> {
-        self.receive(at_us);
+    /// Whether the writer of the log has reported something.
+    pub fn has_reports(&self) -> bool {
+        let writer = self.writers.current().and_then(|writer| writer.writer.as_ref());
+        writer.is_some_and(|writer| writer.around().has_reports())
+    }
+
+    /// Takes what threads have done by now.
+    pub fn take_done(&mut self, at_us: u64) -> Option<Done> {
+        let writer = self.writers.current().and_then(|writer| writer.writer.as_ref());
+        if let Some(report) = writer.and_then(|writer| writer.around().take_report()) {
+            return Some(Done::Report(report));
+        }
+        if self.receive(at_us) {
+            return Some(Done::Calls);
+        }
         let done = self.making.iter().position(|(done_us, _)| *done_us <= at_us)?;
         let (_, making) = self.making.remove(done);
-        let full = "the disk is full".to_owned();
+        let full = self.fails().then(|| "the disk is full".to_owned());
         Some(match making {
-            Making::Base(number, _) if self.fails() => Made::Base(number, Err(full)),
-            Making::Base(number, files) => {
-                let moment = Moment { now, boot: self.machine.boot_clock(at_us) };
-                Made::Base(number, make_base(&self.machine.disk, files, moment, Config::default()))
+            Making::Base(base) => {
+                let Base { number, files, moment, config, abandoned, .. } = *base;
+                let made = || make_base(&self.machine.disk, files, moment, config, || !abandoned());
+                Done::Base(number, full.map_or_else(made, Err))
             }
             // Nothing is made of a copy that was given up.
-            Making::OfCopy(_, _, progress) if progress.is_abandoned() => return None,
-            Making::OfCopy(of, copied, _) => {
-                let copied = if self.fails() { Err(full) } else { copied };
-                match of {
-                    Use::Snapshot(number) => Made::Snapshot(number, copied.map(drop)),
-                    Use::FirstBase => Made::File(self.begin_file(at_us, copied)),
+            Making::OfCopy(_, _, progress) if progress.is_abandoned() => Done::Calls,
+            Making::OfCopy(target, copied, _) => {
+                let copied = full.map_or(copied, Err);
+                match target {
+                    Target::Snapshot(number) => Done::Snapshot(number, copied.map(|_| 0)),
+                    Target::File(folder, beginning) => Done::File(copied.and_then(|copied| {
+                        let writer = self.machine.begin_file(at_us, copied, beginning)?;
+                        Ok((Box::new(writer), folder))
+                    })),
                 }
             }
         })
@@ -356,131 +328,119 @@ impl Durable {
         self.care == Care::Exact
     }
 
-    fn begin_file(&mut self, at_us: u64, copied: Copied) -> Result<(), String> {
-        let begun = copied.and_then(|copied| {
-            let beginning = self.beginning.take().ok_or("it was switched off")?;
-            let writer = self.machine.begin_file(at_us, copied, beginning)?;
-            self.writers.current_mut().ok_or("it was switched off")?.begin(writer);
-            Ok(())
-        });
-        if begun.is_err() {
-            self.writers = Writers::default();
-        }
-        begun
-    }
-
-    /// Lets go of a writer that is closed.
-    pub fn close_file(&mut self) {
-        self.writers.take();
-        (self.ended, self.syncs, self.resumes_us) = (false, false, None);
-        // The thread that makes a base has held the folder, and gives up, unless it was about to say that it is done.
-        let is_done = self.hurries;
-        self.making.retain(|(_, making)| is_done || !matches!(making, Making::Base(..)));
-    }
-
-    /// Lets the writer work, unless a sync is on its way. Returns the time after which [`Durable::go_on`] must be called, if it
-    /// is waited for that anew.
+    /// Lets the thread of the writer work, if it has something to do. Returns the time after which [`Durable::synced`] must be called,
+    /// if it waits for that.
     pub fn work(&mut self, at_us: u64) -> Option<u64> {
-        let writer = self.writers.current_mut().filter(|_| !self.syncs && !self.ended)?.writer_mut()?;
+        let (planted, hurries) = (self.machine.disk.planted, self.hurries);
+        let of = self.writers.current_mut()?;
+        let goes_on = match of.rests {
+            Rests::Not => true,
+            Rests::Orders(until_us) => !of.orders.is_empty() || until_us.is_some_and(|until_us| until_us <= at_us),
+            Rests::Syncs(_) | Rests::Ended => false,
+        };
+        let writer = of.writer.as_mut().filter(|_| goes_on)?;
         writer.around().set_time(at_us);
-        match writer.go_on() {
+        let until_us = match writer.take_turn(of.orders.drain(..)) {
             Step::Sync => {
-                self.syncs = true;
                 // A disk mostly takes a moment, and sometimes much longer.
-                let longest_us = match self.machine.disk.planted {
+                let longest_us = match planted {
                     // A slow disk shows it sooner.
                     Planted::OfDriver(Flaw::AcknowledgeEarly | Flaw::SettlesAhead) => 2_000_000,
-                    _ if self.hurries && self.random.percent(1) => 3_000_000,
+                    _ if hurries && self.random.percent(1) => 3_000_000,
                     _ if self.random.percent(5) => 50_000,
                     _ => 2_000,
                 };
-                Some(self.random.between(200, longest_us))
+                let until_us = at_us + self.random.between(200, longest_us);
+                of.rests = Rests::Syncs(until_us);
+                Some(until_us)
             }
             Step::Wait(wait) => {
-                let wait_us = wait?.as_micros() as u64 + 1;
-                if self.resumes_us.is_some_and(|resumes_us| resumes_us <= at_us + wait_us) {
-                    return None;
-                }
-                self.resumes_us = Some(at_us + wait_us);
-                Some(wait_us)
+                let until_us = wait.map(|wait| at_us + wait.as_micros() as u64 + 1);
+                of.rests = Rests::Orders(until_us);
+                until_us
             }
             Step::End => {
-                self.ended = true;
+                of.rests = Rests::Ended;
                 None
             }
-        }
+        };
+        until_us.map(|until_us| until_us - at_us)
     }
 
     /// A time is over that [`Durable::work`] has returned.
-    pub fn go_on(&mut self, at_us: u64) {
-        let Some(writer) = self.writers.current_mut().and_then(SimWriter::writer_mut) else { return };
-        writer.around().set_time(at_us);
-        self.resumes_us.take_if(|resumes_us| *resumes_us <= at_us);
-        if std::mem::take(&mut self.syncs) {
-            self.ended |= !writer.go_on_by_sync();
+    pub fn synced(&mut self, at_us: u64) {
+        if let Some(of) = self.writers.current_mut()
+            && matches!(of.rests, Rests::Syncs(until_us) if until_us <= at_us)
+        {
+            of.sync(at_us);
         }
-    }
-
-    /// Has the writer write and sync all that it was given, however long that takes, and end.
-    pub fn close(&mut self, at_us: u64) {
-        self.writers.order(Order::Close);
-        let Some(writer) = self.writers.current_mut().and_then(SimWriter::writer_mut) else { return };
-        writer.around().set_time(at_us);
-        while !self.ended && (!std::mem::take(&mut self.syncs) || writer.go_on_by_sync()) && writer.go_on() == Step::Sync {
-            self.syncs = true;
-        }
-    }
-
-    /// Takes what the writer has reported.
-    pub fn take_reports(&self) -> Vec<Report> {
-        let writer = self.writers.current().and_then(SimWriter::writer);
-        writer.map(|writer| writer.around().take_reports()).unwrap_or_default()
     }
 }
 
-/// Who has a log written.
-pub enum SimWriter {
-    /// What was ordered before there is a writer.
-    Waits(Vec<Order>),
-    /// The writer works.
-    Works(Box<Writer>),
+/// The thread of a log.
+#[derive(Default)]
+pub struct SimWriter {
+    /// What was ordered and the thread has not taken.
+    orders: VecDeque<Order>,
+    /// The writer, once there is one, and the folder of its files.
+    writer: Option<Box<Writer>>,
+    folder: Option<LockedFolder>,
+    rests: Rests,
 }
 
-impl Default for SimWriter {
-    fn default() -> SimWriter {
-        SimWriter::Waits(Vec::new())
-    }
+/// What the thread of a log waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rests {
+    /// Nothing.
+    #[default]
+    Not,
+    /// Orders, or this time.
+    Orders(Option<u64>),
+    /// A sync that ends at this time.
+    Syncs(u64),
+    /// It has ended.
+    Ended,
 }
 
 impl SimWriter {
-    fn begin(&mut self, mut writer: Writer) {
-        if let SimWriter::Waits(orders) = self {
-            orders.drain(..).for_each(|order| writer.order(order));
-        }
-        *self = SimWriter::Works(Box::new(writer));
+    /// The thread begins.
+    pub fn begin(&mut self, (writer, folder): (Box<Writer>, LockedFolder)) {
+        (self.writer, self.folder) = (Some(writer), Some(folder));
     }
 
-    fn writer(&self) -> Option<&Writer> {
-        if let SimWriter::Works(writer) = self { Some(writer) } else { None }
-    }
-
-    fn writer_mut(&mut self) -> Option<&mut Writer> {
-        if let SimWriter::Works(writer) = self { Some(writer) } else { None }
+    /// The sync on its way ends.
+    fn sync(&mut self, at_us: u64) {
+        let Some(writer) = &mut self.writer else { return };
+        writer.around().set_time(at_us);
+        self.rests = if writer.go_on_by_sync() { Rests::Not } else { Rests::Ended };
     }
 }
 
-impl TakesOrders for SimWriter {
+impl switch::Writer for SimWriter {
     fn order(&mut self, order: Order) {
-        match self {
-            SimWriter::Waits(orders) => orders.push(order),
-            SimWriter::Works(writer) => writer.order(order),
+        self.orders.push_back(order);
+    }
+
+    /// However long that takes.
+    fn join(&mut self) {
+        while let Some(writer) = self.writer.as_mut().filter(|_| self.rests != Rests::Ended) {
+            match self.rests {
+                Rests::Syncs(until_us) => self.sync(until_us),
+                _ => {
+                    self.rests = match writer.take_turn(self.orders.drain(..)) {
+                        Step::Sync => Rests::Syncs(writer.around().time_us()),
+                        // It has failed, or was not told to end.
+                        Step::Wait(_) | Step::End => Rests::Ended,
+                    }
+                }
+            }
         }
     }
 }
 
 /// A copy of the keyspace that is received.
 struct Copy {
-    of: Use,
+    target: Target<LockedFolder>,
     receiver: Option<Box<Receiver>>,
     progress: Arc<CopyProgress>,
     /// Messages on the way, and when the next one comes.
@@ -488,22 +448,35 @@ struct Copy {
     next_us: u64,
 }
 
-/// What is being made.
-enum Making {
-    /// A new base of these files, for the file of this number.
-    Base(u64, Manifest),
-    /// What a copy is for.
-    OfCopy(Use, Copied, Arc<CopyProgress>),
+/// A new base of these files, for the file of this number.
+struct Base {
+    number: u64,
+    files: Manifest,
+    moment: Moment,
+    config: Config,
+    abandoned: Box<dyn Fn() -> bool>,
+    _folder: Option<LockedFolder>,
 }
 
-/// What was made.
-pub enum Made {
+/// What a thread makes.
+enum Making {
+    Base(Box<Base>),
+    /// What a copy is for.
+    OfCopy(Target<LockedFolder>, Copied, Arc<CopyProgress>),
+}
+
+/// What a thread has done.
+pub enum Done {
+    /// The writer of the log has reported this.
+    Report(Report),
     /// A new base for the file of this number.
     Base(u64, Result<(File, u64), String>),
     /// The snapshot of this number.
-    Snapshot(u64, Result<(), String>),
+    Snapshot(u64, Result<u64, String>),
     /// The file that is switched on.
-    File(Result<(), String>),
+    File(Result<(Box<Writer>, LockedFolder), String>),
+    /// A thread calls the driver.
+    Calls,
 }
 
 /// Whether all that is acknowledged is durable.

@@ -10,15 +10,19 @@
 //! thread, the caller says when a batch is synced.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::time::Now;
+use crate::driver::Driver;
+#[cfg(any(test, feature = "internals"))]
+use crate::driver::Present;
 use crate::driver::file::Beginning;
+#[cfg(any(test, feature = "internals"))]
 use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
-use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::{BootClock, Moment};
@@ -31,12 +35,13 @@ use crate::server::durable::folder::LogFolder;
 use crate::server::durable::load::Files;
 use crate::server::durable::load::slices::Load;
 use crate::server::durable::rewrite::{self, begin_files};
-use crate::server::durable::start::{Resumed, resume};
+#[cfg(any(test, feature = "internals"))]
+use crate::server::durable::start::begin_increment;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 
 /// `appendfilename`.
-const NAME: &[u8] = b"appendonly.aof";
+pub const NAME: &[u8] = b"appendonly.aof";
 /// Maximum length of a file.
 pub const FILE_MAX: usize = 1 << 30;
 /// Monotonic time at the start of a process, in microseconds.
@@ -151,7 +156,7 @@ impl Machine {
         Ok((driver.engine, clock))
     }
 
-    /// Starts the server, which loads its files ([`Load::load_some`]) and then goes on ([`Machine::end_loading`]).
+    /// Starts the server, which loads its files ([`Load::load_some`]) and then goes on behind them.
     ///
     /// # Errors
     /// The files are refused, in words.
@@ -171,23 +176,8 @@ impl Machine {
         Ok((driver, clock, loading))
     }
 
-    /// The files are loaded: lets the server serve, and begins its log.
-    ///
-    /// # Errors
-    /// The files are refused, in words, or the disk's errors.
-    pub fn end_loading(&self, at: Present, at_us: u64, driver: &mut Driver, loading: Loading) -> Result<Writer, String> {
-        let (loaded, _) = loading.end(driver, at.now)?;
-        let moment = Moment { boot: self.boot_clock(at_us), now: at.now };
-        let resumed = resume(driver, moment, self.disk.clone(), NAME, loaded).map_err(words)?;
-        let Resumed { log, files, progress, syncs } = resumed;
-        let increments = files.manifest().increments.len();
-        let writer = self.writer(files, syncs, progress, at_us);
-        driver.resume_file(at, log, increments);
-        driver.log_as_configured(at);
-        Ok(writer)
-    }
-
-    fn writer(&self, files: LogFiles<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
+    /// The writer of these files.
+    pub fn writer(&self, files: LogFiles<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
         let around = Around { disk: self.disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
         LogWriter::new(files, syncs, progress, around)
     }
@@ -204,16 +194,22 @@ impl Machine {
         Ok(self.writer(files, syncs, progress, at_us))
     }
 
-    /// Starts the server from its files.
+    /// Starts a server from its files, at once.
     ///
     /// # Errors
     /// The files are refused, in words, or the disk's errors.
+    #[cfg(any(test, feature = "internals"))]
     pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Writer), String> {
         let (mut driver, clock, mut loading) = self.begin_loading(at_us, config, seed)?;
         while !loading.load_some(&mut driver, &mut Pace::unlimited())? {}
         let at = Present { now: clock.now(at_us), ns: at_us * 1_000, frozen: false };
-        let writer = self.end_loading(at, at_us, &mut driver, loading)?;
-        Ok((driver, clock, writer))
+        let moment = Moment { boot: self.boot_clock(at_us), now: at.now };
+        let (loaded, _) = loading.end(&mut driver, at.now)?;
+        let (log, files, syncs, progress) =
+            begin_increment(&mut driver, moment, self.disk.clone(), NAME, loaded).map_err(words)?;
+        driver.resume_file(at, log, files.manifest().increments.len());
+        driver.log_as_configured(at);
+        Ok((driver, clock, self.writer(files, syncs, progress, at_us)))
     }
 }
 
@@ -245,7 +241,7 @@ fn open_files(disk: &SharedDisk, manifest: Manifest, purpose: Purpose) -> Result
 pub struct Around {
     disk: SharedDisk,
     now_ns: Cell<u64>,
-    reports: RefCell<Vec<Report>>,
+    reports: RefCell<VecDeque<Report>>,
 }
 
 impl Around {
@@ -254,9 +250,19 @@ impl Around {
         self.now_ns.set(at_us * 1_000);
     }
 
-    /// Takes what was reported.
-    pub fn take_reports(&self) -> Vec<Report> {
-        self.reports.take()
+    /// The time that it is.
+    pub fn time_us(&self) -> u64 {
+        self.now_ns.get() / 1_000
+    }
+
+    /// Whether something was reported.
+    pub fn has_reports(&self) -> bool {
+        !self.reports.borrow().is_empty()
+    }
+
+    /// Takes what was reported first.
+    pub fn take_report(&self) -> Option<Report> {
+        self.reports.borrow_mut().pop_front()
     }
 }
 
@@ -270,7 +276,7 @@ impl Surroundings<SharedDisk> for Around {
     }
 
     fn report(&self, report: Report) {
-        self.reports.borrow_mut().push(report);
+        self.reports.borrow_mut().push_back(report);
     }
 }
 
@@ -281,6 +287,12 @@ pub type Writer = LogWriter<SharedDisk, Around>;
 ///
 /// # Errors
 /// In words.
-pub fn make_base(disk: &SharedDisk, manifest: Manifest, moment: Moment, config: Config) -> Result<(File, u64), String> {
-    rewrite::make_base(&mut disk.clone(), NAME, manifest, moment, config, || true)
+pub fn make_base(
+    disk: &SharedDisk,
+    manifest: Manifest,
+    moment: Moment,
+    config: Config,
+    goes_on: impl Fn() -> bool,
+) -> Result<(File, u64), String> {
+    rewrite::make_base(&mut disk.clone(), NAME, manifest, moment, config, goes_on)
 }

@@ -137,6 +137,9 @@ fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
         lock(&simulation.net).bound_to_connections = algorithm.facts().session;
     }
     simulation.start_nodes();
+    if plan.durable.is_some() {
+        simulation.servers[..plan.machines() as usize].iter_mut().for_each(|server| _ = server.start(&simulation.net));
+    }
     if matches!(simulation.work, Work::Registers(_)) {
         for server in &mut simulation.servers[..plan.machines() as usize] {
             server.stress(WAITING_MAX);

@@ -16,7 +16,8 @@ use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
 use crate::driver::backpressure::Limits;
 use crate::driver::file::Phase;
-use crate::driver::round::Adapter;
+use crate::driver::round::{Driving, Rounds};
+use crate::driver::switch::Writers;
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -29,7 +30,7 @@ use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
-use crate::torture::sim::durable::Durable;
+use crate::torture::sim::durable::{Durable, LockedFolder, SimWriter};
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
@@ -69,6 +70,19 @@ pub(in crate::torture::sim) struct Session {
 }
 
 impl Session {
+    fn new(id: SessionId) -> Session {
+        Session {
+            id,
+            input: Vec::new(),
+            closed: false,
+            broken: false,
+            arrived: VecDeque::new(),
+            written: BytesMut::new(),
+            told: 0,
+            stamps: VecDeque::new(),
+        }
+    }
+
     /// Notes that the engine has written the session's output up to a position.
     fn note_written(&mut self, end: u64, net: &mut Net) {
         if end > self.stamps.back().map_or(self.told, |(end, _)| *end) {
@@ -122,8 +136,9 @@ pub struct Server {
     journal: Option<Journal>,
     /// The clocks of the process.
     pub(in crate::torture::sim) clock: ProcessClock,
-    /// The machine and the log, if the server is durable.
+    /// The machine and the log, if the server is durable; otherwise it has no writers.
     durable: Option<Durable>,
+    no_writers: Writers<SimWriter, LockedFolder>,
     /// The node, if the server is one.
     pub(in crate::torture::sim) replica: Option<Box<Replica>>,
     /// Until when the server stands still.
@@ -148,7 +163,6 @@ fn connect(driver: &mut Driver, at: Now) -> SessionId {
     let session = &mut driver.engine.sessions_mut()[id];
     session.protocol = Protocol::Resp3;
     session.flags |= SessionFlags::AUTHENTICATED;
-    driver.add_connection(at, id);
     id
 }
 
@@ -188,6 +202,7 @@ impl Server {
             journal,
             clock: ProcessClock::new(0, BEGIN_US, 0),
             durable: None,
+            no_writers: Writers::default(),
             replica: None,
             stalled_until_us: 0,
             limits: None,
@@ -198,12 +213,12 @@ impl Server {
         server
     }
 
-    /// A durable server that is up. `planted` is a fault in it.
+    /// A durable server that does not run yet. `planted` is a fault in it.
     pub fn durable(number: u32, seed: u64, planted: Planted) -> Server {
         let mut server = Server::new(number, seed, false);
         let disk = SharedDisk::new(SimulatedDisk::new(seed), planted, false);
         server.durable = Some(Durable::new(disk, seed));
-        server.start_process(0);
+        server.up = false;
         server
     }
 
@@ -241,7 +256,7 @@ impl Server {
             return;
         }
         let at_us = world.now_us;
-        self.on(&mut world).woke();
+        self.on(&mut world).look_at_lease();
         let entry = match message {
             ToServer::Close => {
                 let Some(session) = self.sessions.get_mut(&conn) else { return world.end_session(conn) };
@@ -252,7 +267,8 @@ impl Server {
             ToServer::Request(command) => {
                 let arrived = world.stamp();
                 if !self.sessions.contains_key(&conn) {
-                    self.connect(at_us, conn);
+                    self.on(&mut world).connect(conn);
+                    self.note(at_us, || Entry::Connect(conn));
                 }
                 let Some(session) = self.sessions.get_mut(&conn) else { return };
                 session.arrived.push_back(arrived);
@@ -275,37 +291,6 @@ impl Server {
         self.conns.get(id.index()).copied().flatten()
     }
 
-    fn connect(&mut self, at_us: u64, conn: ConnId) {
-        let id = self.accept(at_us, Some(conn));
-        let session = Session {
-            id,
-            input: Vec::new(),
-            closed: false,
-            broken: false,
-            arrived: VecDeque::new(),
-            written: BytesMut::new(),
-            told: 0,
-            stamps: VecDeque::new(),
-        };
-        self.sessions.insert(conn, session);
-        self.note(at_us, || Entry::Connect(conn));
-    }
-
-    /// Gives a client a session. Without a connection, it is an unchecked one, which has to log in if the server asks for that.
-    fn accept(&mut self, at_us: u64, conn: Option<ConnId>) -> SessionId {
-        let now = self.clock.now(at_us);
-        let id = connect(&mut self.driver, now);
-        self.driver.finish_batch(now, None);
-        if conn.is_none() {
-            self.driver.engine.sessions_mut()[id].flags.remove(SessionFlags::AUTHENTICATED);
-        }
-        if self.conns.len() <= id.index() {
-            self.conns.resize(id.index() + 1, None);
-        }
-        self.conns[id.index()] = conn;
-        id
-    }
-
     /// The present, as this server's clocks show it.
     pub(in crate::torture::sim) fn present(&self, at_us: u64) -> Present {
         let ppm = self.replica.as_ref().map_or(0, |replica| replica.ppm);
@@ -315,7 +300,7 @@ impl Server {
 
     /// The boot clock of the server's machine, if it is durable.
     fn boot_clock(&self, at_us: u64) -> BootClock {
-        self.durable.as_ref().map(|durable| durable.boot_clock(at_us)).unwrap_or_default()
+        self.durable.as_ref().map(|durable| durable.machine.boot_clock(at_us)).unwrap_or_default()
     }
 
     /// Ends a session, because the server notices that its connection is broken.
@@ -326,7 +311,7 @@ impl Server {
         session.broken = true;
         self.driver.wake(session.id);
         let mut serving = self.on(&mut world);
-        serving.woke();
+        serving.look_at_lease();
         serving.serve();
         self.note(at_us, || Entry::Disconnect(conn));
     }
@@ -351,11 +336,11 @@ impl Server {
         let goes_on = self.round_us.take_if(|round_us| *round_us <= at_us).is_some();
         if self.up && (fires || goes_on) {
             let mut serving = self.on(&mut world);
-            serving.woke();
+            serving.look_at_lease();
             if fires {
-                serving.driver().timer_fired();
+                serving.server.driver.timer_fired();
             }
-            serving.load_some();
+            serving.work();
             serving.serve();
             self.note(at_us, || Entry::Tick { fires });
         }
@@ -373,7 +358,7 @@ impl Server {
         if self.up && may_end {
             let mut world = lock(net);
             let mut serving = self.on(&mut world);
-            serving.woke();
+            serving.look_at_lease();
             serving.shut_down(None, None, false);
             serving.serve();
         }
@@ -429,13 +414,22 @@ impl Server {
         }
     }
 
-    /// Starts the server again. Returns false if it is durable and its files were refused.
+    /// Starts the server, or starts it again. Returns false if it is durable and its files were refused.
     pub fn start(&mut self, net: &Shared) -> bool {
         let at_us = lock(net).now_us;
         self.up = true;
+        self.forget_timers();
         let mut kept = true;
         match &mut self.journal {
-            _ if self.durable.is_some() => kept = self.start_process(at_us),
+            _ if self.durable.is_some() => {
+                kept = self.start_process(at_us);
+                let mut net = lock(net);
+                let mut serving = self.on(&mut net);
+                if let Err(reason) = serving.load_some() {
+                    serving.start_anew(&reason);
+                    kept = false;
+                }
+            }
             Some(journal) if !journal.is_empty() => {
                 journal.note(at_us, Entry::Start);
                 self.restore();
@@ -449,7 +443,6 @@ impl Server {
                 self.count_writes();
             }
         }
-        self.forget_timers();
         self.on(&mut lock(net)).serve();
         kept
     }

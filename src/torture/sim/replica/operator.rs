@@ -1,12 +1,11 @@
-//! The operator of the nodes: removes members and adds them again, by the orders that the commands of a server give its node.
+//! The operator of the nodes: removes members and adds them again, by the commands of a server.
 //!
 //! The operator looks at the leader from time to time, and orders the next change. As long as the members are not what they
 //! should be, the operator tries again.
 
-use std::sync::Arc;
-
-use crate::driver::replicated::Member;
-use crate::quorum::node::{Change, Status};
+use crate::base::ids::SessionId;
+use crate::driver::round::Driving;
+use crate::quorum::node::Status;
 use crate::quorum::types::NodeId;
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::Simulation;
@@ -30,8 +29,8 @@ pub struct Operator {
     until_us: u64,
     /// Those that have been removed.
     removed: u32,
-    /// The order that is carried out has a copy.
-    order: Arc<()>,
+    /// The server and the process that carry an order out, and the session that waits for it.
+    order: Option<(u32, u64, SessionId)>,
     /// Number of looks so far.
     looks: u32,
 }
@@ -40,9 +39,8 @@ pub struct Operator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Wait,
-    /// The leader hands over to this node.
-    HandOver(NodeId),
-    Order(Change),
+    /// The leader gets this command, whose reply is waited for.
+    Order(String),
     /// This node, which is no member, loses its disk.
     Clear(u32),
     Done,
@@ -56,7 +54,7 @@ impl Operator {
 
     /// The next thing to do, as the leader, which has this number, sees the members.
     fn step(&mut self, now_us: u64, leader: NodeId, nodes: u32, status: &Status) -> Step {
-        if Arc::strong_count(&self.order) > 1 {
+        if self.order.is_some() {
             return Step::Wait;
         }
         self.looks += 1;
@@ -70,10 +68,11 @@ impl Operator {
                 continue;
             }
             if id(node) != leader {
-                return Step::Order(Change::Remove(id(node)));
+                return Step::Order(format!("NODE REMOVE {}", id(node)));
             }
             let others: Vec<u32> = all(!self.away).collect();
-            return others.get(self.looks as usize % others.len().max(1)).map_or(Step::Wait, |to| Step::HandOver(id(*to)));
+            let to = others.get(self.looks as usize % others.len().max(1));
+            return to.map_or(Step::Wait, |to| Step::Order(format!("NODE HANDOVER {}", id(*to))));
         }
         if now_us < self.until_us {
             return Step::Wait;
@@ -85,7 +84,7 @@ impl Operator {
             if self.fresh >> node & 1 == 1 && !is_member(node) {
                 return Step::Clear(node);
             }
-            return Step::Order(Change::Add(id(node), host(id(node))));
+            return Step::Order(format!("NODE ADD {} {}", id(node), host(id(node))));
         }
         if changes { Step::Wait } else { Step::Done }
     }
@@ -104,7 +103,21 @@ impl Simulation<'_> {
     /// The operator looks at the members.
     pub(in crate::torture::sim) fn operate(&mut self) {
         let Some(cluster) = &mut self.cluster else { return };
-        let now_us = lock(&self.net).now_us;
+        let mut net = lock(&self.net);
+        let now_us = net.now_us;
+        if let Some((server, process, id)) = cluster.operator.order {
+            let of = &mut self.servers[server as usize];
+            let runs = of.up && of.replica.as_ref().is_some_and(|replica| replica.number == process);
+            let session = of.driver.engine.sessions().get(id).filter(|_| runs);
+            let is_answered = session.is_none_or(|session| !session.out.is_empty());
+            if is_answered && of.stalled_until_us <= now_us {
+                if session.is_some() {
+                    cluster.runtime.enter(server, now_us);
+                    of.on(&mut net).close_session(id);
+                }
+                cluster.operator.order = None;
+            }
+        }
         // The leader of the latest term knows of all that is committed: what a leader before it began and did not end has either
         // reached it, or never happens.
         let leads = self.servers.iter().filter_map(|server| {
@@ -115,37 +128,32 @@ impl Simulation<'_> {
         let step = leader.as_ref().map_or(Step::Wait, |(_, leader, status)| {
             cluster.operator.step(now_us, NodeId::from(*leader) + 1, cluster.nodes, status)
         });
-        let leading = leader.as_ref().map(|(_, leader, _)| *leader as usize);
-        let mut hands_over = None;
-        let node = leader.and_then(|(_, leader, _)| {
-            cluster.runtime.enter(leader, now_us);
-            self.servers[leader as usize].driver.member().map(Member::node)
-        });
-        match (step, node) {
-            (Step::HandOver(to), Some(_)) => hands_over = Some(to),
-            (Step::Order(change), Some(node)) => {
-                let order = Arc::clone(&cluster.operator.order);
-                let changed = move |result: Result<(), String>| {
-                    if let Err(reason) = result {
-                        tracing::debug!(reason, "the members have not changed");
-                    }
-                    drop(order);
-                };
-                node.change(change, Box::new(changed));
+        match (step, leader) {
+            (Step::Order(command), Some((_, leader, _))) => {
+                let of = &mut self.servers[leader as usize];
+                if of.stalled_until_us <= now_us {
+                    cluster.runtime.enter(leader, now_us);
+                    let process = of.replica.as_ref().map_or(0, |replica| replica.number);
+                    let mut serving = of.on(&mut net);
+                    serving.look_at_lease();
+                    let id = serving.accept(None);
+                    serving.execute_all(id, format!("{command}\r\n").into_bytes());
+                    serving.serve();
+                    cluster.operator.order = Some((leader, process, id));
+                }
             }
             (Step::Done, _) => {
                 cluster.operator.away = 0;
-                return lock(&self.net).record(NO_CLIENT, EventKind::AllMembers);
+                return net.record(NO_CLIENT, EventKind::AllMembers);
             }
-            (Step::Clear(node), _) => self.clear(node),
+            (Step::Clear(node), _) => {
+                drop(net);
+                self.clear(node);
+                net = lock(&self.net);
+            }
             _ => {}
         }
-        if let (Some(to), Some(leading)) = (hands_over, leading)
-            && self.servers[leading].stalled_until_us <= now_us
-        {
-            self.servers[leading].transfer_leadership(&mut lock(&self.net), to);
-        }
-        lock(&self.net).at(now_us + LOOK_US, Event::Operate);
+        net.at(now_us + LOOK_US, Event::Operate);
     }
 
     /// A node that is no member ends, and starts with an empty disk.
@@ -183,20 +191,23 @@ mod tests {
     fn the_leader_hands_over_before_it_is_removed_and_a_node_is_added_with_an_empty_disk() {
         let mut operator = Operator { away: 1, fresh: 1, until_us: 100, ..Operator::default() };
         let all = status(&[&[1, 2, 3]], &[]);
-        assert!(matches!(operator.step(0, 1, 3, &all), Step::HandOver(2 | 3)));
-        assert_eq!(operator.step(1, 2, 3, &all), Step::Order(Change::Remove(1)));
+        let order = |command: &str| Step::Order(command.to_owned());
+        let hands_over = operator.step(0, 1, 3, &all);
+        assert!(hands_over == order("NODE HANDOVER 2") || hands_over == order("NODE HANDOVER 3"), "{hands_over:?}");
+        assert_eq!(operator.step(1, 2, 3, &all), order("NODE REMOVE 1"));
         // A leader ended in the middle of the change: it is ordered again.
-        assert_eq!(operator.step(2, 2, 3, &status(&[&[1, 2, 3], &[2, 3]], &[])), Step::Order(Change::Remove(1)));
-        assert_eq!(operator.step(3, 2, 3, &status(&[&[2, 3]], &[1])), Step::Order(Change::Remove(1)));
+        assert_eq!(operator.step(2, 2, 3, &status(&[&[1, 2, 3], &[2, 3]], &[])), order("NODE REMOVE 1"));
+        assert_eq!(operator.step(3, 2, 3, &status(&[&[2, 3]], &[1])), order("NODE REMOVE 1"));
         let without = status(&[&[2, 3]], &[]);
         assert_eq!(operator.step(4, 2, 3, &without), Step::Wait);
         assert_eq!(operator.step(100, 2, 3, &without), Step::Clear(0));
         operator.fresh = 0;
-        assert_eq!(operator.step(101, 2, 3, &without), Step::Order(Change::Add(1, host(1))));
-        let order = Arc::clone(&operator.order);
+        let add = Step::Order(format!("NODE ADD 1 {}", host(1)));
+        assert_eq!(operator.step(101, 2, 3, &without), add);
+        operator.order = Some((1, 1, SessionId::new(0, 1)));
         assert_eq!(operator.step(102, 2, 3, &without), Step::Wait, "an order is carried out");
-        drop(order);
-        assert_eq!(operator.step(103, 2, 3, &status(&[&[2, 3]], &[1])), Step::Order(Change::Add(1, host(1))));
+        operator.order = None;
+        assert_eq!(operator.step(103, 2, 3, &status(&[&[2, 3]], &[1])), add);
         assert_eq!(operator.step(104, 2, 3, &status(&[&[2, 3], &[1, 2, 3]], &[])), Step::Wait, "the change has not ended");
         assert_eq!(operator.step(105, 2, 3, &all), Step::Done);
         assert!(operator.is_busy());

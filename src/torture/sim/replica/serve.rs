@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::driver::Driver;
 use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::replicated::follower::Follower;
-use crate::driver::round::Adapter;
+use crate::driver::round::Driving;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -69,22 +69,13 @@ impl Server {
             any = true;
             runtime.enter(self.number, net.now_us);
             let mut serving = self.on(net);
-            serving.woke();
+            serving.look_at_lease();
             serving.carry_out(asked);
         }
         if any {
             self.on(net).serve();
         }
         any
-    }
-
-    /// The operator has the node hand its leadership over.
-    pub(in crate::torture::sim) fn transfer_leadership(&mut self, net: &mut Net, to: NodeId) {
-        let mut serving = self.on(net);
-        serving.woke();
-        serving.drive(|driver, at| driver.transfer_leadership(at, Some(to)));
-        serving.after_closure();
-        serving.serve();
     }
 
     /// The driver cannot go on.
@@ -107,7 +98,7 @@ impl Server {
     pub fn go_on(&mut self, net: &mut Net) {
         if self.up {
             let mut serving = self.on(net);
-            serving.woke();
+            serving.look_at_lease();
             serving.serve();
         }
     }
@@ -145,9 +136,5 @@ impl NodeAdapter for Serving<'_> {
         let disk = self.server.replica.as_ref().map(|replica| replica.disk().clone());
         let disk = disk.ok_or_else(|| "this is no node".to_owned())?;
         content::load_from(follower, Cursor::new(NodeDisk::read(&disk, &snapshot.path)?), snapshot)
-    }
-
-    fn clock_was_set(&mut self) {
-        self.server.forget_timers();
     }
 }

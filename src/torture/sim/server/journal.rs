@@ -5,18 +5,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::base::ids::SessionId;
-use crate::base::time::Now;
 use crate::client::Command;
-use crate::driver::connections::turn::{Next, Turn};
-use crate::driver::round::{Adapter, Line, Rounds, take_turn};
-use crate::driver::{Demands, Driver};
-use crate::engine::Action;
+use crate::driver::Driver;
+use crate::driver::round::Rounds;
+use crate::driver::round::adapter::Adapter;
 use crate::keyspace::change::{Change, ChangeLog};
-use crate::persist::append::manifest::Manifest;
-use crate::persist::natives::clock::BootClock;
-use crate::torture::sim::net::ConnId;
-use crate::torture::sim::server::serving::busy_clock;
-use crate::torture::sim::server::{Server, connect, engine, now};
+use crate::torture::plan::{Plan, Settings};
+use crate::torture::sim::net::{ConnId, Net};
+use crate::torture::sim::server::noise::Noise;
+use crate::torture::sim::server::serving::Serving;
+use crate::torture::sim::server::{Server, engine};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
@@ -88,177 +86,60 @@ impl Server {
         }
     }
 
-    /// Rebuilds the state of the server from the journal.
+    /// Rebuilds the state of the server from the journal, on a network where nobody hears it.
     pub(super) fn restore(&mut self) {
-        let Some(journal) = &mut self.journal else { return };
+        let Some(mut journal) = self.journal.take() else { return };
+        let mut net = Net::new(&Plan::draw(&Settings::default(), 0));
+        let mut restored = Server::new(self.number, self.seed, false);
+        restored.driver = Driver::new(engine(self.seed, journal.began_us));
+        restored.noise = Some(Noise::silent());
         journal.writes = Rc::default();
-        let mut driver = Driver::new(engine(self.seed, journal.began_us));
-        driver.engine.keyspace_mut().changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
-        let mut restored = Restored { driver, now: now(journal.began_us), connections: BTreeMap::new(), ids: BTreeMap::new() };
+        restored.driver.engine.keyspace_mut().changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+        let mut ids: BTreeMap<ConnId, SessionId> = BTreeMap::new();
         for (at_us, writes, entry) in &mut journal.entries {
-            let last = std::mem::replace(&mut restored.now, now(*at_us));
+            let last_us = std::mem::replace(&mut net.now_us, *at_us);
+            let mut on = restored.on(&mut net);
             match entry {
-                Entry::Connect(conn) => restored.connect(*conn),
-                Entry::Disconnect(conn) => restored.remove(*conn),
-                Entry::Close(conn) => restored.arrives(*conn, |of| of.closed = true),
-                Entry::Request(conn, command) => restored.arrives(*conn, |of| of.input.extend_from_slice(command.wire())),
-                Entry::Tick { fires } => {
-                    if *fires {
-                        restored.driver.timer_fired();
-                    }
+                Entry::Connect(conn) => {
+                    let id = on.accept(None);
+                    on.server.noise.iter_mut().for_each(|noise| noise.add(id));
+                    ids.insert(*conn, id);
                 }
+                Entry::Disconnect(conn) => on.close(ids.remove(conn)),
+                Entry::Close(conn) => on.hear(ids.get(conn), None),
+                Entry::Request(conn, command) => on.hear(ids.get(conn), Some(command.wire())),
+                Entry::Tick { fires: true } => on.driver().timer_fired(),
+                Entry::Tick { fires: false } => {}
                 Entry::Start => {
                     // As at a real start: before any grant, the next token is set above all tokens ever given.
-                    let now = restored.now;
-                    restored.driver.engine.keyspace_mut().first_token(now);
+                    let now = on.now();
+                    on.driver().engine.keyspace_mut().first_token(now);
                     // The connections ended with the server, at the time of its last input.
-                    restored.now = last;
-                    for conn in restored.ids.keys().copied().collect::<Vec<_>>() {
-                        restored.remove(conn);
-                    }
-                    restored.now = now;
+                    on.net.now_us = last_us;
+                    std::mem::take(&mut ids).into_values().for_each(|id| on.close(Some(id)));
+                    on.net.now_us = *at_us;
                 }
             }
-            loop {
-                restored.run_due();
-                restored.run_connections();
-                restored.end_round();
-                restored.driver.wake_late();
-                if !restored.driver.has_connections_to_run() {
-                    break;
-                }
-            }
+            on.serve();
             *writes = journal.writes.get();
         }
-        self.driver = restored.driver;
+        (self.driver, self.conns) = (restored.driver, restored.conns);
+        self.journal = Some(journal);
     }
 }
 
-/// A connection of a state that is rebuilt.
-struct Connection {
-    id: SessionId,
-    conn: ConnId,
-    input: Vec<u8>,
-    closed: bool,
-}
-
-/// A state that is rebuilt, whose clients hear nothing.
-struct Restored {
-    driver: Driver,
-    now: Now,
-    connections: BTreeMap<SessionId, Connection>,
-    ids: BTreeMap<ConnId, SessionId>,
-}
-
-impl Adapter for Restored {
-    type Boot = ();
-
-    fn driver(&mut self) -> &mut Driver {
-        &mut self.driver
+impl Serving<'_> {
+    /// The connection of a client of a state that is rebuilt ends, if the server has not closed it.
+    fn close(&mut self, id: Option<SessionId>) {
+        let is_open = |id: &SessionId| self.server.noise.as_ref().is_some_and(|noise| noise.has(*id));
+        id.filter(is_open).into_iter().for_each(|id| self.close_connection(id));
     }
 
-    fn now_and_stopwatch(&mut self) -> (Now, u64) {
-        (self.now, self.now.mono_us() * 1_000)
-    }
-
-    fn monotonic_ns(&self) -> fn() -> u64 {
-        busy_clock
-    }
-
-    fn boot(&self) {}
-
-    fn read_boot((): ()) -> BootClock {
-        BootClock::default()
-    }
-
-    // This server has no disk, so the driver demands nothing.
-    fn meet(&mut self, _: Demands) {}
-
-    fn perform(&mut self, _: Action) {}
-
-    fn make_base(&mut self, _: u64, _: Manifest) {}
-
-    fn let_go_of_file(&mut self) {}
-
-    fn save_now(&mut self) -> bool {
-        true
-    }
-
-    fn end(&mut self) {}
-
-    fn after_batch(&mut self, _: Now, _: Option<SessionId>) -> u64 {
-        u64::MAX
-    }
-
-    fn set_timer(&mut self, _: u64) -> bool {
-        true
-    }
-}
-
-impl Rounds for Restored {
-    type Adapter = Restored;
-
-    fn adapter(&mut self) -> &mut Restored {
-        self
-    }
-
-    fn turn(&mut self, id: SessionId) -> Next {
-        let Some(mut connection) = self.connections.remove(&id) else { return Next::Wait };
-        let next = take_turn(self, &mut connection);
-        self.connections.insert(id, connection);
-        next
-    }
-
-    fn close_connection(&mut self, id: SessionId) {
-        let conn = self.connections.get(&id).map(|connection| connection.conn);
-        conn.into_iter().for_each(|conn| self.remove(conn));
-    }
-}
-
-impl Line<Restored> for Connection {
-    fn id(&self) -> SessionId {
-        self.id
-    }
-
-    fn write(&mut self, restored: &mut Restored, turn: &mut Turn) -> Result<(), Next> {
-        let taken = restored.driver.output(self.id, turn).len();
-        restored.driver.written(self.id, taken, turn);
-        Ok(())
-    }
-
-    fn receive(&mut self, restored: &mut Restored, turn: &mut Turn) -> Result<(), Next> {
-        let input = std::mem::take(&mut self.input);
-        if input.is_empty() {
-            return Err(if self.closed { restored.driver.end_input(self.id) } else { Next::Wait });
-        }
-        restored.driver.count_read(self.id, input.len());
-        Adapter::receive(restored, self.id, &input, turn);
-        Ok(())
-    }
-}
-
-impl Restored {
-    fn connect(&mut self, conn: ConnId) {
-        let id = connect(&mut self.driver, self.now);
-        self.connections.insert(id, Connection { id, conn, input: Vec::new(), closed: false });
-        self.ids.insert(conn, id);
-        let now = self.now;
-        self.finish_batch(now, None);
-    }
-
-    fn arrives(&mut self, conn: ConnId, what: impl FnOnce(&mut Connection)) {
-        if let Some(connection) = self.ids.get(&conn).and_then(|id| self.connections.get_mut(id)) {
-            what(connection);
-            self.driver.wake(connection.id);
-        }
-    }
-
-    fn remove(&mut self, conn: ConnId) {
-        if let Some(id) = self.ids.remove(&conn) {
-            self.connections.remove(&id);
-            let now = self.now;
-            self.driver.remove_connection(now, id);
-            self.finish_batch(now, None);
-        }
+    /// A client of a state that is rebuilt sends something, or the end of its input.
+    fn hear(&mut self, id: Option<&SessionId>, input: Option<&[u8]>) {
+        // The server may have closed the connection.
+        let Some(&id) = id else { return };
+        self.server.noise.iter_mut().for_each(|noise| noise.send(id, input));
+        self.server.driver.wake(id);
     }
 }

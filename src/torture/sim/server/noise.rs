@@ -5,7 +5,9 @@
 use crate::base::ids::SessionId;
 use crate::client::Command;
 use crate::driver::connections::turn::{Next, Turn};
-use crate::driver::round::{Adapter, Line, take_turn};
+use crate::driver::round::adapter::Adapter;
+use crate::driver::round::{Driving, Socket, take_turn};
+use crate::engine::session::SessionFlags;
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::server::Server;
@@ -116,7 +118,7 @@ struct NoiseClient {
     piece: usize,
 }
 
-impl Line<Serving<'_>> for (SessionId, &mut NoiseClient) {
+impl Socket<Serving<'_>> for (SessionId, &mut NoiseClient) {
     fn id(&self) -> SessionId {
         self.0
     }
@@ -136,22 +138,54 @@ impl Line<Serving<'_>> for (SessionId, &mut NoiseClient) {
     }
 }
 
+fn idle_clients() -> Vec<NoiseClient> {
+    (0..CLIENTS).map(|_| NoiseClient::default()).collect()
+}
+
 /// The clients of a server.
 pub(super) struct Noise {
     random: Random,
     /// Whether they write little at a time, and nothing in transactions, because not much may wait to be stored.
     writes_little: bool,
-    clients: [NoiseClient; CLIENTS],
+    clients: Vec<NoiseClient>,
 }
 
 impl Noise {
     pub(super) fn new(random: Random, writes_little: bool) -> Noise {
-        Noise { random, writes_little, clients: Default::default() }
+        Noise { random, writes_little, clients: idle_clients() }
+    }
+
+    /// The server has closed the connection of this session.
+    pub(super) fn forget(&mut self, id: SessionId) {
+        self.clients.iter_mut().filter(|client| client.id == Some(id)).for_each(|client| *client = NoiseClient::default());
     }
 
     /// All connections have ended with the server.
     pub(super) fn disconnected(&mut self) {
-        self.clients = Default::default();
+        self.clients = idle_clients();
+    }
+
+    /// Clients that do nothing by themselves, and read all.
+    pub(super) fn silent() -> Noise {
+        Noise { random: Random::new(0, 0, 0), writes_little: false, clients: Vec::new() }
+    }
+
+    /// Adds a client that reads all.
+    pub(super) fn add(&mut self, id: SessionId) {
+        self.clients.push(NoiseClient { id: Some(id), room: usize::MAX, piece: usize::MAX, ..NoiseClient::default() });
+    }
+
+    /// Whether a client is connected.
+    pub(super) fn has(&self, id: SessionId) -> bool {
+        self.clients.iter().any(|client| client.id == Some(id))
+    }
+
+    /// A client sends something, or the end of its input.
+    pub(super) fn send(&mut self, id: SessionId, input: Option<&[u8]>) {
+        for client in self.clients.iter_mut().filter(|client| client.id == Some(id)) {
+            client.input.extend_from_slice(input.unwrap_or_default());
+            client.ended |= input.is_none();
+        }
     }
 
     /// What a client sends next.
@@ -209,7 +243,7 @@ impl Server {
         let number = self.number;
         let Some(mut noise) = self.noise.take() else { return };
         if self.up {
-            self.on(net).woke();
+            self.on(net).look_at_lease();
             let which = noise.random.below(CLIENTS as u64) as usize;
             self.act_noisily(net, &mut noise, which);
         }
@@ -223,16 +257,15 @@ impl Server {
 
     fn act_noisily(&mut self, net: &mut Net, noise: &mut Noise, which: usize) {
         let Some(id) = noise.clients[which].id else {
-            let id = self.accept(net.now_us, None);
+            let id = self.on(net).accept(None);
+            // It has to log in if the server asks for that.
+            self.driver.engine.sessions_mut()[id].flags.remove(SessionFlags::AUTHENTICATED);
             noise.clients[which] = NoiseClient { id: Some(id), room: BEGIN_ROOM, piece: usize::MAX, ..NoiseClient::default() };
             return;
         };
         match noise.random.below(20) {
             0 => {
-                let mut serving = self.on(net);
-                let now = serving.now();
-                serving.driver().remove_connection(now, id);
-                serving.finish_batch(now, None);
+                self.on(net).close_session(id);
                 noise.clients[which] = NoiseClient::default();
                 return;
             }
@@ -258,14 +291,5 @@ impl Serving<'_> {
         let next = client.map_or(Next::Wait, |client| take_turn(self, &mut (id, client)));
         self.server.noise = Some(noise);
         next
-    }
-
-    /// Closes the connection of an unchecked client.
-    pub(super) fn close_noisy(&mut self, id: SessionId) {
-        let clients = self.server.noise.iter_mut().flat_map(|noise| &mut noise.clients);
-        clients.filter(|client| client.id == Some(id)).for_each(|client| *client = NoiseClient::default());
-        let now = self.now();
-        self.driver().remove_connection(now, id);
-        self.finish_batch(now, None);
     }
 }

@@ -1,18 +1,26 @@
 //! A server at work: what its driver runs on ([`Adapter`]), its connections ([`Rounds`]), and their sockets ([`Line`]).
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
+use crate::driver::Driver;
 use crate::driver::connections::turn::{Next, Turn};
-use crate::driver::round::{Adapter, Line, Rounds, Wait, take_turn};
-use crate::driver::{Demands, Driver};
+use crate::driver::copy::CopyProgress;
+use crate::driver::copy::received::Message;
+use crate::driver::round::adapter::Adapter;
+use crate::driver::round::storing::Storing;
+use crate::driver::round::{Driving, RoundEnd, Rounds, Socket, take_turn};
+use crate::driver::switch::{Target, Writers};
 use crate::engine::Action;
 use crate::persist::append::manifest::Manifest;
-use crate::persist::natives::clock::BootClock;
-use crate::torture::sim::durable::Durable;
+use crate::persist::natives::clock::{BootClock, Moment};
+use crate::server::durable::start::{resume, serve_loaded};
+use crate::torture::sim::durable::{Done, Durable, LockedFolder, SimWriter};
+use crate::torture::sim::machine::{NAME, Writer};
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient};
-use crate::torture::sim::server::{Server, Session};
+use crate::torture::sim::server::{Server, Session, connect};
 
 /// What a server does between two readings of [`busy_clock`], in nanoseconds.
 const READING_NS: u64 = 100_000;
@@ -33,6 +41,9 @@ pub(in crate::torture::sim) struct Serving<'a> {
 
 impl Adapter for Serving<'_> {
     type Boot = BootClock;
+    type Folder = LockedFolder;
+    type Writer = SimWriter;
+    type Files = (Box<Writer>, LockedFolder);
 
     fn driver(&mut self) -> &mut Driver {
         &mut self.server.driver
@@ -55,61 +66,62 @@ impl Adapter for Serving<'_> {
         boot
     }
 
-    fn meet(&mut self, demands: Demands) {
-        let Demands { copy, file, opens_file, ends, failed } = demands;
-        self.server.ending |= ends;
-        if let Some(reason) = failed {
-            self.server.fail(self.net, &reason);
-        }
-        let at_us = self.net.now_us;
-        for order in copy {
-            let ordered = match &mut self.server.durable {
-                Some(durable) => durable.order_copy(at_us, order),
-                None => Err("this server has no disk".to_owned()),
-            };
-            if let Err(reason) = ordered {
-                self.drive(|driver, at| driver.copy_failed(at, &reason));
-            }
-        }
-        let Some(durable) = &mut self.server.durable else { return };
-        file.into_iter().for_each(|order| durable.writers.order(order));
-        if opens_file {
-            match durable.open_file() {
-                Ok(()) => {
-                    let boot = self.boot();
-                    let begins = self.drive(|driver, at| driver.file_opened(at, boot));
-                    if let Some(durable) = &mut self.server.durable {
-                        durable.begin(begins);
-                    }
-                }
-                Err(reason) => self.drive(|driver, at| driver.file_not_begun(at, &reason)),
-            }
-        }
-    }
-
     fn perform(&mut self, _: Action) {
         // Nobody asks a server of the simulation for what the driver leaves to it.
     }
 
-    fn make_base(&mut self, number: u64, files: Manifest) {
+    fn writers(&mut self) -> &mut Writers<SimWriter, LockedFolder> {
+        let Server { durable, no_writers, .. } = &mut *self.server;
+        durable.as_mut().map_or(no_writers, |durable| &mut durable.writers)
+    }
+
+    fn open_folder(&mut self) -> Result<LockedFolder, String> {
+        let durable = self.durable()?;
+        fail_if!(durable.fails(), "the folder cannot be opened".to_owned());
+        let folder = LockedFolder::default();
+        durable.writers.folder_locked(Arc::downgrade(&folder));
+        Ok(folder)
+    }
+
+    fn begin_copy(&mut self, target: Target<LockedFolder>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
+        let config = self.server.driver.engine.config().clone();
+        self.durable()?.begin_copy(target, (config, moment, progress))
+    }
+
+    fn send_to_copy(&mut self, message: Message) {
+        let at_us = self.net.now_us;
         if let Some(durable) = &mut self.server.durable {
-            durable.make_base(self.net.now_us, number, files);
+            durable.send_to_copy(at_us, message);
         }
     }
 
-    fn let_go_of_file(&mut self) {
-        self.server.durable.iter_mut().for_each(Durable::close_file);
+    fn forget_copy(&mut self) {
+        self.server.durable.iter_mut().for_each(Durable::forget_copy);
     }
 
-    fn save_now(&mut self) -> bool {
-        self.drive(|driver, _| driver.abandon_snapshot());
-        let made = self.server.durable.as_mut().is_none_or(|durable| !durable.fails());
-        self.drive(|driver, at| driver.saved_at_once(at, made));
-        made
+    fn start_writer(&mut self, files: (Box<Writer>, LockedFolder)) -> Result<(), String> {
+        self.writers().current_mut().ok_or("it was switched off")?.begin(files);
+        Ok(())
+    }
+
+    fn make_base(&mut self, number: u64, files: Manifest) -> Result<(), String> {
+        let at = (self.net.now_us, self.moment());
+        let config = self.server.driver.engine.config().clone();
+        self.durable()?.make_base(at, config, number, files);
+        Ok(())
+    }
+
+    fn write_snapshot(&mut self) -> Result<(), String> {
+        fail_if!(self.durable()?.fails(), "the disk is full".to_owned());
+        Ok(())
     }
 
     fn end(&mut self) {
         self.server.ending = true;
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.server.fail(self.net, &reason);
     }
 
     /// Notes when what was written to a checked client was written.
@@ -152,13 +164,59 @@ impl<'a> Rounds for Serving<'a> {
     }
 
     fn close_connection(&mut self, id: SessionId) {
-        let Some(conn) = self.server.conn(id) else { return self.close_noisy(id) };
-        if self.server.sessions.get(&conn).is_some_and(|session| session.closed || session.broken) {
-            return self.end_session(conn);
+        let Some(conn) = self.server.conn(id) else {
+            self.server.noise.iter_mut().for_each(|noise| noise.forget(id));
+            return self.close_session(id);
+        };
+        if self.server.sessions.remove(&conn).is_some_and(|session| session.closed || session.broken) {
+            if self.server.sees_ends() {
+                self.net.record_hangup(conn);
+            }
+        } else {
+            self.net.send_back(conn, ToClient::Reset);
         }
-        self.net.send_back(conn, ToClient::Reset);
         self.net.end_session(conn);
-        self.remove(conn);
+        self.close_session(id);
+    }
+
+    fn is_ending(&self) -> bool {
+        self.server.ending
+    }
+
+    fn serve_others(&mut self) {
+        let at_us = self.net.now_us;
+        while let Some(done) = self.server.durable.as_mut().and_then(|durable| durable.take_done(at_us)) {
+            match done {
+                Done::Report(report) => self.take_report(report),
+                Done::Base(number, made) => {
+                    self.base_made(number, made);
+                    self.folder_freed();
+                }
+                Done::Snapshot(number, made) => self.snapshot_made(number, made),
+                Done::File(made) => self.file_made(made),
+                Done::Calls => {}
+            }
+        }
+    }
+
+    fn load_some(&mut self) -> Result<(), String> {
+        let at_us = self.net.now_us;
+        let Server { driver, durable: Some(durable), .. } = &mut *self.server else { return Ok(()) };
+        let Some(loading) = durable.load_some(driver, at_us)? else { return Ok(()) };
+        let (machine, folder) = (durable.machine.clone(), LockedFolder::default());
+        durable.writers.folder_locked(Arc::downgrade(&folder));
+        serve_loaded(self, loading, |serving, files, _| {
+            let begun = |files, syncs, progress| (Box::new(machine.writer(files, syncs, progress, at_us)), folder);
+            resume(serving, machine.disk.clone(), NAME, files, SimWriter::default(), begun)
+        })
+    }
+
+    fn serve_threads(&mut self) {
+        self.serve_others();
+    }
+
+    fn close_connections(&mut self) {
+        self.server.go_down(self.net, false);
     }
 }
 
@@ -166,28 +224,31 @@ impl Serving<'_> {
     /// Runs rounds until nothing is left to do now, and schedules the next one.
     pub(in crate::torture::sim) fn serve(&mut self) {
         loop {
-            self.run_due();
-            self.run_connections();
-            if self.server.ending {
-                return self.end_in_order();
-            }
-            let wait = self.end_round();
+            let end = match self.run_round() {
+                Ok(Some(end)) => end,
+                Ok(None) => return self.end(),
+                Err(reason) => {
+                    self.start_anew(&reason);
+                    continue;
+                }
+            };
             self.server.driver.wake_late();
-            if self.server.driver.has_connections_to_run() || self.take_reports() || self.take_made() {
+            self.work();
+            if self.server.driver.has_connections_to_run() || self.has_reports() {
                 continue;
             }
             self.server.waited_max = self.server.waited_max.max(self.server.driver.waiting());
-            return self.schedule(wait);
+            return self.schedule(end);
         }
     }
 
     /// Schedules the next round, if nothing else comes before it.
-    fn schedule(&mut self, wait: Wait) {
+    fn schedule(&mut self, end: RoundEnd) {
         let Serving { server, net } = self;
-        let mut next_us = match wait {
-            Wait::No => net.now_us + ROUND_US,
-            Wait::Briefly(rest) => net.now_us + 1 + rest.as_micros() as u64,
-            Wait::ForEvents => u64::MAX,
+        let mut next_us = match end {
+            RoundEnd::GoesOn => net.now_us + ROUND_US,
+            RoundEnd::WaitsBriefly(rest) => net.now_us + 1 + rest.as_micros() as u64,
+            RoundEnd::Waits => u64::MAX,
         };
         if let Some(durable) = &server.durable {
             next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX)).min(durable.loads_us().unwrap_or(u64::MAX));
@@ -198,26 +259,33 @@ impl Serving<'_> {
         }
     }
 
+    /// Gives a client a session, for a connection or without one.
+    pub(in crate::torture::sim) fn accept(&mut self, conn: Option<ConnId>) -> SessionId {
+        let now = self.now();
+        let Server { driver, conns, .. } = &mut *self.server;
+        let id = connect(driver, now);
+        if conns.len() <= id.index() {
+            conns.resize(id.index() + 1, None);
+        }
+        conns[id.index()] = conn;
+        self.open_session(id);
+        id
+    }
+
+    /// Accepts the connection of a checked client.
+    pub(super) fn connect(&mut self, conn: ConnId) {
+        let id = self.accept(Some(conn));
+        self.server.sessions.insert(conn, Session::new(id));
+    }
+
     /// Executes requests whose replies nobody reads.
-    pub(super) fn execute_all(&mut self, id: SessionId, input: Vec<u8>) {
+    pub(in crate::torture::sim) fn execute_all(&mut self, id: SessionId, input: Vec<u8>) {
         let mut open = Open { id, broken: false, input, closed: false, output: Vec::new() };
         while matches!(take_turn(self, &mut open), Next::Soon | Next::Later) {}
     }
 
-    /// Ends a session whose connection has ended.
-    pub(super) fn end_session(&mut self, conn: ConnId) {
-        self.net.end_session(conn);
-        if self.server.sees_ends() {
-            self.net.record_hangup(conn);
-        }
-        self.remove(conn);
-    }
-
-    pub(super) fn remove(&mut self, conn: ConnId) {
-        let Some(session) = self.server.sessions.remove(&conn) else { return };
-        let now = self.now();
-        self.server.driver.remove_connection(now, session.id);
-        self.finish_batch(now, None);
+    fn durable(&mut self) -> Result<&mut Durable, String> {
+        self.server.durable.as_mut().ok_or_else(|| "this server has no disk".to_owned())
     }
 
     /// Notes how far the output of a checked client's session goes now. The engine has granted, or not, by now, whenever that may be
@@ -247,7 +315,7 @@ struct Open {
 /// Maximum number of bytes that a socket takes at once.
 const TAKEN_MAX: usize = 1000;
 
-impl Line<Serving<'_>> for Open {
+impl Socket<Serving<'_>> for Open {
     fn id(&self) -> SessionId {
         self.id
     }
@@ -274,6 +342,6 @@ pub(super) fn receive(serving: &mut Serving<'_>, id: SessionId, input: &[u8], en
         return Err(if ends { serving.server.driver.end_input(id) } else { Next::Wait });
     }
     serving.server.driver.count_read(id, input.len());
-    Adapter::receive(serving, id, input, turn);
+    serving.execute(id, |driver, at| driver.execute_received(at, id, input, turn));
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! How a durable server stores: it carries what the driver asks for to the disk, and tells the driver what became of it.
 
 use crate::client::Command;
-use crate::driver::round::{Adapter, Rounds};
-use crate::torture::sim::durable::{Durable, Made};
+use crate::driver::round::{Driving, Rounds};
+use crate::torture::sim::durable::Durable;
 use crate::torture::sim::net::Event;
 use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server, connect};
+use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server};
 use crate::torture::sim::world::{Shared, lock};
 
 /// Interval at which an operator looks whether a server is up.
@@ -29,9 +29,10 @@ impl Server {
     pub fn synced(&mut self, net: &Shared, process: u64) {
         let (mut net, up) = (lock(net), self.up);
         let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
-        durable.go_on(net.now_us);
+        durable.synced(net.now_us);
         let mut serving = self.on(&mut net);
-        serving.woke();
+        serving.look_at_lease();
+        serving.work();
         serving.serve();
     }
 
@@ -41,13 +42,11 @@ impl Server {
         let next_us = match &mut self.durable {
             Some(durable) if self.up => {
                 let (commands, next_us) = durable.operate(&self.driver);
-                let id = connect(&mut self.driver, self.clock.now(net.now_us));
                 let mut serving = self.on(&mut net);
-                serving.woke();
+                serving.look_at_lease();
+                let id = serving.accept(None);
                 serving.execute_all(id, commands.iter().flat_map(Command::wire).copied().collect());
-                let now = serving.now();
-                serving.driver().remove_connection(now, id);
-                serving.finish_batch(now, None);
+                serving.close_session(id);
                 serving.serve();
                 next_us
             }
@@ -61,75 +60,41 @@ impl Server {
     pub fn lose_power(&mut self, net: &Shared, wall_step_ms: i64) -> bool {
         let went = self.down(net, None, true);
         if let Some(durable) = self.durable.as_mut().filter(|_| went) {
-            durable.lose_power(lock(net).now_us, wall_step_ms);
+            durable.machine.lose_power(lock(net).now_us, wall_step_ms);
         }
         went
     }
 }
 
 impl Serving<'_> {
-    /// Loads a slice of the files, if one is due. If they are refused, the server starts anew, without any.
-    pub(super) fn load_some(&mut self) {
-        let (at, at_us) = (self.present(), self.net.now_us);
-        let Server { driver, durable: Some(durable), seed, .. } = &mut *self.server else { return };
-        match durable.load_some(driver, at, at_us) {
-            Ok(true) => {
-                self.drive(|driver, at| driver.log_as_configured(at));
-                self.after_closure();
-            }
-            Ok(false) => {}
-            Err(reason) => {
-                tracing::warn!(reason, "files are refused");
-                durable.delete_files(*seed);
-                self.server.drop_sessions(self.net, true);
-                self.server.start_process(at_us);
-            }
-        }
+    /// The files are refused: the server starts anew, without any.
+    pub(super) fn start_anew(&mut self, reason: &str) {
+        tracing::warn!(reason, "files are refused");
+        let at_us = self.net.now_us;
+        self.server.drop_sessions(self.net, true);
+        let seed = self.server.seed;
+        self.server.durable.iter_mut().for_each(|durable| durable.delete_files(seed));
+        self.server.start_process(at_us);
     }
 
-    /// Takes what is told of files and copies. Returns whether there was anything.
-    pub(super) fn take_made(&mut self) -> bool {
-        let now = self.now();
-        let Some(made) = self.server.durable.as_mut().and_then(|durable| durable.take_made(now, self.net.now_us)) else {
-            return false;
-        };
-        match made {
-            Made::Base(number, made) => self.drive(|driver, at| driver.base_made(at, number, made)),
-            Made::Snapshot(number, made) => self.drive(|driver, at| driver.snapshot_made(at, number, made.map(|()| 0))),
-            Made::File(Ok(())) => self.drive(|driver, at| driver.file_begun(at)),
-            Made::File(Err(reason)) => self.drive(|driver, at| driver.file_not_begun(at, &reason)),
-        }
-        self.after_closure();
-        true
-    }
-
-    /// Lets the disk work, and takes what the writer of the log has reported. Returns whether there was anything.
-    pub(super) fn take_reports(&mut self) -> bool {
+    /// Lets the disk work.
+    pub(super) fn work(&mut self) {
         let Serving { server, net } = self;
-        let Some(durable) = &mut server.durable else { return false };
+        let Some(durable) = &mut server.durable else { return };
         if let Some(wait_us) = durable.work(net.now_us) {
             let at_us = net.now_us + wait_us;
             net.at(at_us, Event::Synced(server.number, durable.process));
         }
-        let reports = durable.take_reports();
-        let any = !reports.is_empty();
-        for report in reports {
-            self.take_report(report);
-            self.after_closure();
-        }
-        any
     }
 
-    /// The process ends as it was told to: what waits is written, and then the connections are closed.
-    pub(super) fn end_in_order(&mut self) {
-        self.run_last_turns();
-        self.hand_on_all();
-        if let Some(durable) = &mut self.server.durable {
-            durable.close(self.net.now_us);
-        }
-        self.take_reports();
-        self.run_last_turns();
-        self.server.go_down(self.net, false);
+    /// Whether the writer of the log has reported something.
+    pub(super) fn has_reports(&self) -> bool {
+        self.server.durable.as_ref().is_some_and(Durable::has_reports)
+    }
+
+    /// The process ends as it was told to.
+    pub(super) fn end(&mut self) {
+        self.end_in_order();
         self.server.durable.iter_mut().for_each(Durable::end_process);
         self.server.ended = true;
     }
