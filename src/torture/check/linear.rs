@@ -61,6 +61,11 @@ fn apply(state: State, call: Call) -> (State, Reply) {
     }
 }
 
+/// Whether a call leaves nothing of what there was, and does not tell what that was.
+fn overwrites(call: Call) -> bool {
+    matches!(call, Call::Set(_) | Call::Delete)
+}
+
 /// The first key whose operations cannot be brought into an order, if there is one. All keys have nothing at first.
 pub fn violation(operations: &[Operation]) -> Option<u32> {
     let mut by_key: BTreeMap<u32, Vec<Operation>> = BTreeMap::new();
@@ -124,6 +129,16 @@ impl List {
         self.links[after].before = place;
     }
 
+    /// Whether an operation that was never answered stands before this place, and asks for the same as the one at this place.
+    fn has_twin(&self, place: usize, operations: &[Operation]) -> bool {
+        let before = std::iter::successors(Some(self.first()), |at| Some(self.links[*at].after)).take_while(|at| *at != place);
+        let call = operations[self.links[place].operation].call;
+        before.map(|at| self.links[at]).any(|link| {
+            let of = &operations[link.operation];
+            link.is_call && of.answer.is_none() && of.call == call
+        })
+    }
+
     fn first(&self) -> usize {
         self.links[0].after
     }
@@ -148,9 +163,13 @@ fn has_order(operations: &[Operation]) -> bool {
             return true;
         }
         if is_call {
-            let answer = operations[operation].answer;
-            let (next, reply) = apply(state, operations[operation].call);
-            let fits = answer.is_none() == lost && answer.is_none_or(|(_, answered)| answered == reply);
+            let Operation { call, answer, .. } = operations[operation];
+            let (next, reply) = apply(state, call);
+            let follows_lost = stack.last().is_some_and(|(before, _)| operations[*before].answer.is_none());
+            // What was never answered is needed only if it changes what the next operation finds. Of several such operations that are
+            // alike, the first is as good as the others.
+            let is_needed = !(follows_lost && overwrites(call)) && (!lost || (next != state && !list.has_twin(at, operations)));
+            let fits = answer.is_none() == lost && is_needed && answer.is_none_or(|(_, answered)| answered == reply);
             let (word, bit) = (operation / 64, 1 << (operation % 64));
             done[word] |= bit;
             if fits && seen.insert((done.clone(), next)) {

@@ -1,7 +1,7 @@
 //! The simulation: the engine, a network and clients in one process on virtual time. The same plan gives the same history.
 //!
 //! - [`net`]: the event queue, connections, calls and timers; [`link`]: delays and losses between a client and a server;
-//! - [`server`]: the real engine as a server; [`durable`], [`machine`], [`disk`]: its log and files; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
+//! - [`server`]: the real engine as a server; [`durable`], [`machine`], [`disk`]: its log and files; [`threads`]: what its process does beside; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
 //! - [`replica`]: servers that are nodes of one replicated service;
 //! - [`world`]: what algorithms and clients see of all this.
 
@@ -15,6 +15,7 @@ pub mod net;
 pub mod registers;
 pub mod replica;
 pub mod server;
+pub mod threads;
 pub mod world;
 
 use std::sync::{Arc, Mutex};

@@ -17,7 +17,7 @@ use crate::client::{Command, Decoder, Value};
 use crate::driver::backpressure::Limits;
 use crate::driver::file::Phase;
 use crate::driver::round::{Driving, Rounds};
-use crate::driver::switch::Writers;
+
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -30,13 +30,14 @@ use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
-use crate::torture::sim::durable::{Durable, LockedFolder, SimWriter};
+use crate::torture::sim::durable::Durable;
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
 use crate::torture::sim::server::journal::{Entry, Journal};
 use crate::torture::sim::server::noise::Noise;
 use crate::torture::sim::server::serving::Serving;
+use crate::torture::sim::threads::Threads;
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
@@ -136,9 +137,9 @@ pub struct Server {
     journal: Option<Journal>,
     /// The clocks of the process.
     pub(in crate::torture::sim) clock: ProcessClock,
-    /// The machine and the log, if the server is durable; otherwise it has no writers.
+    /// The machine, if the server is durable.
     durable: Option<Durable>,
-    no_writers: Writers<SimWriter, LockedFolder>,
+    threads: Threads,
     /// The node, if the server is one.
     pub(in crate::torture::sim) replica: Option<Box<Replica>>,
     /// Until when the server stands still.
@@ -202,7 +203,7 @@ impl Server {
             journal,
             clock: ProcessClock::new(0, BEGIN_US, 0),
             durable: None,
-            no_writers: Writers::default(),
+            threads: Threads::new(seed),
             replica: None,
             stalled_until_us: 0,
             limits: None,
@@ -226,6 +227,7 @@ impl Server {
     /// operator often changes how it stores.
     pub fn stress(&mut self, waiting_max: u64) {
         self.noise = Some(Noise::new(Random::new(self.seed, streams::NOISE, 0), self.durable.is_some()));
+        self.threads.hurries = true;
         if self.durable.is_none() {
             return;
         }
@@ -403,6 +405,7 @@ impl Server {
 
     fn go_down(&mut self, net: &mut Net, silent: bool) {
         (self.up, self.silent, self.ending) = (false, silent, false);
+        self.threads.end();
         self.drop_sessions(net, !silent);
     }
 

@@ -17,10 +17,11 @@ use crate::engine::Action;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::server::durable::start::{resume, serve_loaded};
-use crate::torture::sim::durable::{Done, Durable, LockedFolder, SimWriter};
+use crate::torture::sim::durable::Durable;
 use crate::torture::sim::machine::{NAME, Writer};
 use crate::torture::sim::net::{ConnId, Event, Net, ToClient};
 use crate::torture::sim::server::{Server, Session, connect};
+use crate::torture::sim::threads::{Done, LockedFolder, NO_DISK, SimWriter};
 
 /// What a server does between two readings of [`busy_clock`], in nanoseconds.
 const READING_NS: u64 = 100_000;
@@ -71,32 +72,29 @@ impl Adapter for Serving<'_> {
     }
 
     fn writers(&mut self) -> &mut Writers<SimWriter, LockedFolder> {
-        let Server { durable, no_writers, .. } = &mut *self.server;
-        durable.as_mut().map_or(no_writers, |durable| &mut durable.writers)
+        &mut self.server.threads.writers
     }
 
     fn open_folder(&mut self) -> Result<LockedFolder, String> {
-        let durable = self.durable()?;
-        fail_if!(durable.fails(), "the folder cannot be opened".to_owned());
+        fail_if!(self.server.durable.is_none(), NO_DISK.to_owned());
+        fail_if!(self.server.threads.fails(), "the folder cannot be opened".to_owned());
         let folder = LockedFolder::default();
-        durable.writers.folder_locked(Arc::downgrade(&folder));
+        self.writers().folder_locked(Arc::downgrade(&folder));
         Ok(folder)
     }
 
     fn begin_copy(&mut self, target: Target<LockedFolder>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
         let config = self.server.driver.engine.config().clone();
-        self.durable()?.begin_copy(target, (config, moment, progress))
+        self.server.threads.begin_copy(target, (config, moment, progress))
     }
 
     fn send_to_copy(&mut self, message: Message) {
         let at_us = self.net.now_us;
-        if let Some(durable) = &mut self.server.durable {
-            durable.send_to_copy(at_us, message);
-        }
+        self.server.threads.send_to_copy(at_us, message);
     }
 
     fn forget_copy(&mut self) {
-        self.server.durable.iter_mut().for_each(Durable::forget_copy);
+        self.server.threads.forget_copy();
     }
 
     fn start_writer(&mut self, files: (Box<Writer>, LockedFolder)) -> Result<(), String> {
@@ -107,12 +105,12 @@ impl Adapter for Serving<'_> {
     fn make_base(&mut self, number: u64, files: Manifest) -> Result<(), String> {
         let at = (self.net.now_us, self.moment());
         let config = self.server.driver.engine.config().clone();
-        self.durable()?.make_base(at, config, number, files);
+        self.server.threads.make_base(at, config, number, files);
         Ok(())
     }
 
     fn write_snapshot(&mut self) -> Result<(), String> {
-        fail_if!(self.durable()?.fails(), "the disk is full".to_owned());
+        fail_if!(self.server.threads.fails(), "the disk is full".to_owned());
         Ok(())
     }
 
@@ -185,7 +183,9 @@ impl<'a> Rounds for Serving<'a> {
 
     fn serve_others(&mut self) {
         let at_us = self.net.now_us;
-        while let Some(done) = self.server.durable.as_mut().and_then(|durable| durable.take_done(at_us)) {
+        loop {
+            let Server { threads, durable, .. } = &mut *self.server;
+            let Some(done) = threads.take_done(at_us, durable.as_ref().map(|durable| &durable.machine)) else { break };
             match done {
                 Done::Report(report) => self.take_report(report),
                 Done::Base(number, made) => {
@@ -204,7 +204,7 @@ impl<'a> Rounds for Serving<'a> {
         let Server { driver, durable: Some(durable), .. } = &mut *self.server else { return Ok(()) };
         let Some(loading) = durable.load_some(driver, at_us)? else { return Ok(()) };
         let (machine, folder) = (durable.machine.clone(), LockedFolder::default());
-        durable.writers.folder_locked(Arc::downgrade(&folder));
+        self.writers().folder_locked(Arc::downgrade(&folder));
         serve_loaded(self, loading, |serving, files, _| {
             let begun = |files, syncs, progress| (Box::new(machine.writer(files, syncs, progress, at_us)), folder);
             resume(serving, machine.disk.clone(), NAME, files, SimWriter::default(), begun)
@@ -250,9 +250,8 @@ impl Serving<'_> {
             RoundEnd::WaitsBriefly(rest) => net.now_us + 1 + rest.as_micros() as u64,
             RoundEnd::Waits => u64::MAX,
         };
-        if let Some(durable) = &server.durable {
-            next_us = next_us.min(durable.made_us().unwrap_or(u64::MAX)).min(durable.loads_us().unwrap_or(u64::MAX));
-        }
+        let loads_us = server.durable.as_ref().and_then(Durable::loads_us);
+        next_us = [server.threads.made_us(), loads_us].into_iter().flatten().fold(next_us, u64::min);
         if next_us != u64::MAX && server.round_us.is_none_or(|round_us| next_us < round_us) {
             server.round_us = Some(next_us);
             net.at(next_us, Event::Tick(server.number));
@@ -282,10 +281,6 @@ impl Serving<'_> {
     pub(in crate::torture::sim) fn execute_all(&mut self, id: SessionId, input: Vec<u8>) {
         let mut open = Open { id, broken: false, input, closed: false, output: Vec::new() };
         while matches!(take_turn(self, &mut open), Next::Soon | Next::Later) {}
-    }
-
-    fn durable(&mut self) -> Result<&mut Durable, String> {
-        self.server.durable.as_mut().ok_or_else(|| "this server has no disk".to_owned())
     }
 
     /// Notes how far the output of a checked client's session goes now. The engine has granted, or not, by now, whenever that may be

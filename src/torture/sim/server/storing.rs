@@ -28,8 +28,10 @@ impl Server {
     /// The disk has done what a process of this number waited for.
     pub fn synced(&mut self, net: &Shared, process: u64) {
         let (mut net, up) = (lock(net), self.up);
-        let Some(durable) = self.durable.as_mut().filter(|durable| up && durable.process == process) else { return };
-        durable.synced(net.now_us);
+        if !up || self.durable.as_ref().is_none_or(|durable| durable.process != process) {
+            return;
+        }
+        self.threads.synced(net.now_us);
         let mut serving = self.on(&mut net);
         serving.look_at_lease();
         serving.work();
@@ -81,7 +83,7 @@ impl Serving<'_> {
     pub(super) fn work(&mut self) {
         let Serving { server, net } = self;
         let Some(durable) = &mut server.durable else { return };
-        if let Some(wait_us) = durable.work(net.now_us) {
+        if let Some(wait_us) = server.threads.work(net.now_us, durable.machine.disk.planted) {
             let at_us = net.now_us + wait_us;
             net.at(at_us, Event::Synced(server.number, durable.process));
         }
@@ -89,7 +91,7 @@ impl Serving<'_> {
 
     /// Whether the writer of the log has reported something.
     pub(super) fn has_reports(&self) -> bool {
-        self.server.durable.as_ref().is_some_and(Durable::has_reports)
+        self.server.threads.has_reports()
     }
 
     /// The process ends as it was told to.
