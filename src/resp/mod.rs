@@ -4,5 +4,6 @@
 //! knows what a command is. Decoding replies is the client's side and is left to the `redis-protocol` crate.
 
 pub mod double;
+pub mod element;
 pub mod reply;
 pub mod request;

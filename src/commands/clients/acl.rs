@@ -131,12 +131,9 @@ fn getuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Writes the three pairs of name and value that describe a selector.
 fn write_selector(reply: &mut dyn Sink, selector: &Selector) {
-    reply.bulk(b"commands");
-    reply.bulk(selector.describe_commands().as_bytes());
-    reply.bulk(b"keys");
-    reply.bulk(&selector.describe_keys());
-    reply.bulk(b"channels");
-    reply.bulk(&selector.describe_channels());
+    reply.entry("commands", &selector.describe_commands());
+    reply.entry("keys", &selector.describe_keys());
+    reply.entry("channels", &selector.describe_channels());
 }
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
@@ -154,10 +151,7 @@ fn users(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn whoami(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    match cx.engine.users().name(cx.engine.sessions()[cx.session].user) {
-        Some(name) => cx.reply.bulk(name),
-        None => cx.reply.null(),
-    }
+    cx.reply.element(cx.engine.users().name(cx.engine.sessions()[cx.session].user));
     Ok(())
 }
 
@@ -211,8 +205,7 @@ fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for entry in entries.take(count) {
         let denied = &entry.denied;
         reply.map(10);
-        reply.bulk(b"count");
-        reply.integer(entry.count as i64);
+        reply.entry("count", entry.count);
         for (name, text) in [
             (b"reason".as_slice(), denied.reason.name().as_bytes()),
             (b"context", denied.place.name().as_bytes()),
@@ -222,10 +215,8 @@ fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             reply.bulk(name);
             reply.bulk(text);
         }
-        reply.bulk(b"age-seconds");
-        reply.double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
-        reply.bulk(b"client-info");
-        reply.bulk(denied.client.as_bytes());
+        reply.entry("age-seconds", now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
+        reply.entry("client-info", &*denied.client);
         for (name, number) in [
             (b"entry-id".as_slice(), entry.id as i64),
             (b"timestamp-created", entry.created_unix_ms),

@@ -91,10 +91,7 @@ fn id(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn getname(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    match &cx.engine.sessions()[cx.session].name {
-        Some(name) => cx.reply.bulk(name),
-        None => cx.reply.null(),
-    }
+    cx.reply.element(cx.engine.sessions()[cx.session].name.as_ref());
     Ok(())
 }
 

@@ -159,18 +159,12 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (id, protocol) = (session.id, session.protocol);
     let reply = &mut *cx.reply;
     reply.map(7);
-    reply.bulk(b"server");
-    reply.bulk(b"redis");
-    reply.bulk(b"version");
-    reply.bulk(REDIS_VERSION.as_bytes());
-    reply.bulk(b"proto");
-    reply.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
-    reply.bulk(b"id");
-    reply.integer(id as i64);
-    reply.bulk(b"mode");
-    reply.bulk(mode);
-    reply.bulk(b"role");
-    reply.bulk(role);
+    reply.entry("server", "redis");
+    reply.entry("version", REDIS_VERSION);
+    reply.entry("proto", if protocol == Protocol::Resp3 { 3_i64 } else { 2 });
+    reply.entry("id", id);
+    reply.entry("mode", mode);
+    reply.entry("role", role);
     reply.bulk(b"modules");
     reply.array(0);
     Ok(())

@@ -209,8 +209,7 @@ fn trackinginfo(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply.bulk(b"flags");
     reply.set(words.iter().filter(|(_, is_so)| *is_so).count());
     words.iter().filter(|(_, is_so)| *is_so).for_each(|(word, _)| reply.bulk(word.as_bytes()));
-    reply.bulk(b"redirect");
-    reply.integer(redirection);
+    reply.entry("redirect", redirection);
     reply.bulk(b"prefixes");
     reply.array(prefixes.map_or(0, |prefixes| prefixes.len()));
     prefixes.into_iter().flatten().for_each(|prefix| reply.bulk(prefix));

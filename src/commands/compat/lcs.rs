@@ -193,8 +193,7 @@ impl Lcs {
                 reply.integer(run.len as i64);
             }
         }
-        reply.bulk(b"len");
-        reply.integer(total);
+        reply.entry("len", total);
     }
 }
 

@@ -186,8 +186,7 @@ const FAILOVER_TIMEOUT_MS: u64 = 180_000;
 fn reply_with(cx: &mut Context<'_>, fields: &Fields) {
     cx.reply.map(fields.len());
     for (name, value) in fields {
-        cx.reply.bulk(name.as_bytes());
-        cx.reply.bulk(value.as_bytes());
+        cx.reply.entry(name, value);
     }
 }
 

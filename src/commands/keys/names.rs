@@ -224,10 +224,7 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
 
 fn object_encoding(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
-    match db.inspect(args[2]) {
-        Some(entry) => reply.bulk(encoding(entry).as_bytes()),
-        None => reply.null(),
-    }
+    reply.element(db.inspect(args[2]).map(encoding));
     Ok(())
 }
 

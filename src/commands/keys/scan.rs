@@ -178,10 +178,7 @@ fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     // 30 bits.
     let from = cx.engine.random() >> 34;
     let (db, reply) = cx.db_and_reply();
-    match first_from(&db, from).or_else(|| first_from(&db, 0)) {
-        Some(key) => reply.bulk(&key),
-        None => reply.null(),
-    }
+    reply.element(first_from(&db, from).or_else(|| first_from(&db, 0)).as_ref());
     Ok(())
 }
 

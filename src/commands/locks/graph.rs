@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::ids::{Key, SessionId};
 use crate::base::time::Now;
-use crate::commands::locks::info::{Holder, Most, READ, Shown, field, field_if, shown, text, write_holders};
+use crate::commands::locks::info::{Holder, Most, READ, Shown, shown, write_holders};
 use crate::engine::Engine;
 use crate::engine::command::options::{integer, option};
 use crate::engine::command::{Command, Flags, Keys, rows};
@@ -125,16 +125,12 @@ impl Work for Graph {
 
 fn write_node(reply: &mut dyn Sink, now: Now, node: &Node, shown: Option<&Shown>, is_partial: bool) {
     reply.map(10);
-    field(reply, "depth", u64::from(node.depth));
-    text(reply, "name", &node.name);
-    reply.bulk(b"via");
-    match &node.via {
-        Some(via) => reply.bulk(via),
-        None => reply.null(),
-    }
-    field(reply, "waiters", node.waiters);
-    field(reply, "oldest-wait", shown.map_or(0, Shown::oldest_wait_ms));
-    field(reply, "blocked", node.blocked);
+    reply.entry("depth", u64::from(node.depth));
+    reply.entry("name", &node.name);
+    reply.entry("via", node.via.as_ref());
+    reply.entry("waiters", node.waiters);
+    reply.entry("oldest-wait", shown.map_or(0, Shown::oldest_wait_ms));
+    reply.entry("blocked", node.blocked);
     match shown {
         Some(shown) => write_holders(reply, now, shown),
         None => {
@@ -142,23 +138,17 @@ fn write_node(reply: &mut dyn Sink, now: Now, node: &Node, shown: Option<&Shown>
             reply.array(0);
         }
     }
-    reply.bulk(b"cut");
-    reply.boolean(node.cut);
+    reply.entry("cut", node.cut);
     reply.bulk(b"elsewhere");
     match &node.elsewhere {
         Some(Elsewhere { lock, owner }) => {
             let (db, name) = lock.as_ref().map(|key| (u64::from(key.db), &key.name)).unzip();
             reply.map(3);
-            field_if(reply, "db", db);
-            reply.bulk(b"name");
-            match name {
-                Some(name) => reply.bulk(name),
-                None => reply.null(),
-            }
-            text(reply, "owner", owner);
+            reply.entry("db", db);
+            reply.entry("name", name);
+            reply.entry("owner", owner);
         }
         None => reply.null(),
     }
-    reply.bulk(b"partial");
-    reply.boolean(is_partial);
+    reply.entry("partial", is_partial);
 }

@@ -378,27 +378,6 @@ fn last_end(locks: &Locks, now: Now, key: Key<'_>) -> Option<LastEnd> {
     Some(LastEnd { event: event.what.name(), owner: event.owner.to_vec(), token, ago_ms, by, reason })
 }
 
-pub(super) fn field(reply: &mut dyn Sink, name: &str, value: u64) {
-    reply.bulk(name.as_bytes());
-    reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
-}
-
-pub(super) fn text(reply: &mut dyn Sink, name: &str, value: &[u8]) {
-    reply.bulk(name.as_bytes());
-    reply.bulk(value);
-}
-
-/// A number that may be unknown.
-pub(super) fn field_if(reply: &mut dyn Sink, name: &str, value: Option<u64>) {
-    match value {
-        Some(value) => field(reply, name, value),
-        None => {
-            reply.bulk(name.as_bytes());
-            reply.null();
-        }
-    }
-}
-
 /// Replies with a map that describes a name.
 pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, extra: Extra) {
     let begin = |reply: &mut dyn Sink, fields: usize| {
@@ -409,17 +388,16 @@ pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, 
         };
         reply.map(fields + more);
         if extra != Extra::None {
-            text(reply, "name", name);
+            reply.entry("name", name);
         }
-        text(reply, "kind", shown.kind.as_bytes());
+        reply.entry("kind", shown.kind);
         if extra == Extra::NameAndNumbers {
-            field(reply, "holding", if let Held::Lock { all, .. } = &shown.held { all.count } else { 0 });
-            field(reply, "waiting", shown.waiters);
+            reply.entry("holding", if let Held::Lock { all, .. } = &shown.held { all.count } else { 0 });
+            reply.entry("waiting", shown.waiters);
         }
     };
     let ttl = |reply: &mut dyn Sink| {
-        reply.bulk(b"ttl");
-        reply.integer(shown.ttl_ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)));
+        reply.entry("ttl", shown.ttl_ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX)));
     };
     match &shown.held {
         Held::Lock { limit, held_back_ms, holders, all, fence, counts } => {
@@ -430,31 +408,31 @@ pub(super) fn write(reply: &mut dyn Sink, now: Now, name: &[u8], shown: &Shown, 
                 Some(_) if semaphore => "semaphore",
                 Some(holder) => holder.grant.mode.name(),
             };
-            text(reply, "mode", mode.as_bytes());
+            reply.entry("mode", mode);
             if semaphore {
-                field(reply, "limit", u64::from(*limit));
-                field(reply, "permits", all.permits);
+                reply.entry("limit", u64::from(*limit));
+                reply.entry("permits", all.permits);
             }
             if *held_back_ms > 0 {
-                field(reply, "held-back", now.left_ms(*held_back_ms));
+                reply.entry("held-back", now.left_ms(*held_back_ms));
             }
-            field(reply, "fence", *fence);
+            reply.entry("fence", *fence);
             write_holders(reply, now, shown);
             write_waiting(reply, shown);
             write_last_end(reply, shown);
-            field(reply, "granted", counts.granted);
-            field(reply, "contended", counts.contended);
-            field(reply, "expired", counts.expired);
+            reply.entry("granted", counts.granted);
+            reply.entry("contended", counts.contended);
+            reply.entry("expired", counts.expired);
         }
         Held::Latch(count) => {
             begin(reply, 5);
-            field(reply, "count", *count);
+            reply.entry("count", *count);
             ttl(reply);
             write_waiting(reply, shown);
         }
         Held::Guard(token) => {
             begin(reply, 3);
-            field(reply, "token", *token);
+            reply.entry("token", *token);
             ttl(reply);
         }
         Held::Plain(plain) => {
@@ -475,47 +453,46 @@ pub(super) fn write_holders(reply: &mut dyn Sink, now: Now, shown: &Shown) {
     reply.array(holders.len());
     for Holder { grant, session, client_name, addr, user, gone_ms, .. } in holders {
         reply.map(13 + usize::from(semaphore) + usize::from(session.is_some()));
-        text(reply, "owner", &grant.owner);
-        field(reply, "token", grant.token);
-        field(reply, "holds", u64::from(grant.holds));
-        text(reply, "mode", grant.mode.name().as_bytes());
+        reply.entry("owner", &grant.owner);
+        reply.entry("token", grant.token);
+        reply.entry("holds", u64::from(grant.holds));
+        reply.entry("mode", grant.mode.name());
         if semaphore {
-            field(reply, "permits", u64::from(grant.permits));
+            reply.entry("permits", u64::from(grant.permits));
         }
-        field(reply, "lease", now.left_ms(grant.end_ms));
-        field(reply, "held", now.mono_ms().saturating_sub(grant.granted_ms));
-        reply.bulk(b"session");
-        reply.boolean(grant.bound != Bound::Lease);
+        reply.entry("lease", now.left_ms(grant.end_ms));
+        reply.entry("held", now.mono_ms().saturating_sub(grant.granted_ms));
+        reply.entry("session", grant.bound != Bound::Lease);
         if let Some(id) = session {
-            text(reply, "session-id", id);
+            reply.entry("session-id", id);
         }
-        field(reply, "client", grant.client.id);
-        text(reply, "addr", addr.as_bytes());
-        text(reply, "client-name", client_name);
-        field_if(reply, "gone", *gone_ms);
-        text(reply, "user", user);
-        field(reply, "renewed", u64::from(grant.renewed));
+        reply.entry("client", grant.client.id);
+        reply.entry("addr", &**addr);
+        reply.entry("client-name", client_name);
+        reply.entry("gone", *gone_ms);
+        reply.entry("user", user);
+        reply.entry("renewed", u64::from(grant.renewed));
     }
 }
 
 /// The fields `oldest-wait` and `waiters`.
 fn write_waiting(reply: &mut dyn Sink, shown: &Shown) {
     let semaphore = shown.is_semaphore();
-    field(reply, "oldest-wait", shown.oldest_wait_ms);
+    reply.entry("oldest-wait", shown.oldest_wait_ms);
     reply.bulk(b"waiters");
     reply.array(shown.waiting.len());
     for waiting in &shown.waiting {
         reply.map(7 + usize::from(semaphore));
-        text(reply, "owner", &waiting.owner);
-        text(reply, "mode", waiting.mode.as_bytes());
+        reply.entry("owner", &waiting.owner);
+        reply.entry("mode", waiting.mode);
         if semaphore {
-            field(reply, "permits", u64::from(waiting.permits));
+            reply.entry("permits", u64::from(waiting.permits));
         }
-        field(reply, "waited", waiting.waited_ms);
-        field_if(reply, "left", waiting.left_ms);
-        field(reply, "client", waiting.client);
-        text(reply, "addr", waiting.addr.as_bytes());
-        text(reply, "client-name", &waiting.client_name);
+        reply.entry("waited", waiting.waited_ms);
+        reply.entry("left", waiting.left_ms);
+        reply.entry("client", waiting.client);
+        reply.entry("addr", &*waiting.addr);
+        reply.entry("client-name", &waiting.client_name);
     }
 }
 
@@ -526,13 +503,12 @@ fn write_last_end(reply: &mut dyn Sink, shown: &Shown) {
         return;
     };
     reply.map(6);
-    text(reply, "event", end.event.as_bytes());
-    text(reply, "owner", &end.owner);
-    field(reply, "token", end.token);
-    field(reply, "ago", end.ago_ms);
-    field_if(reply, "by", end.by);
-    reply.bulk(b"reason");
-    if let Some(reason) = &end.reason { reply.bulk(reason) } else { reply.null() }
+    reply.entry("event", end.event);
+    reply.entry("owner", &end.owner);
+    reply.entry("token", end.token);
+    reply.entry("ago", end.ago_ms);
+    reply.entry("by", end.by);
+    reply.entry("reason", end.reason.as_ref());
 }
 
 fn info(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {

@@ -94,35 +94,18 @@ fn write(reply: &mut dyn Sink, leak: Leak) {
     let text = leak.to_string();
     let (id, peer, gone_ms) = leak.client.map_or((None, None, None), |client| (Some(client.id), client.peer, client.gone_ms));
     let (addr, client_name) = peer.unzip();
-    let addr = addr.map(String::into_bytes);
-    let fields = [
-        ("db", FieldValue::Count(Some(leak.db.into()))),
-        ("name", FieldValue::Text(Some(leak.name))),
-        ("type", FieldValue::Text(Some(leak.kind.into()))),
-        ("holder", FieldValue::Text(leak.holder)),
-        ("token", FieldValue::Count(leak.token)),
-        ("age-ms", FieldValue::Count(leak.age_ms)),
-        ("ttl-ms", FieldValue::Count(leak.ttl_ms)),
-        ("client-id", FieldValue::Count(id)),
-        ("client-addr", FieldValue::Text(addr)),
-        ("client-name", FieldValue::Text(client_name)),
-        ("client-gone-ms", FieldValue::Count(gone_ms)),
-        ("text", FieldValue::Text(Some(text.into_bytes()))),
-    ];
-    for (name, value) in fields {
-        reply.bulk(name.as_bytes());
-        match value {
-            FieldValue::Text(Some(bytes)) => reply.bulk(&bytes),
-            FieldValue::Count(Some(number)) => reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-            FieldValue::Text(None) | FieldValue::Count(None) => reply.null(),
-        }
-    }
-}
-
-/// The value of a field in a reply; `None` if it is unknown.
-enum FieldValue {
-    Text(Option<Vec<u8>>),
-    Count(Option<u64>),
+    reply.entry("db", u64::from(leak.db));
+    reply.entry("name", &leak.name);
+    reply.entry("type", leak.kind);
+    reply.entry("holder", leak.holder.as_ref());
+    reply.entry("token", leak.token);
+    reply.entry("age-ms", leak.age_ms);
+    reply.entry("ttl-ms", leak.ttl_ms);
+    reply.entry("client-id", id);
+    reply.entry("client-addr", addr.as_ref());
+    reply.entry("client-name", client_name.as_ref());
+    reply.entry("client-gone-ms", gone_ms);
+    reply.entry("text", &text);
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use crate::base::time::Now;
 use crate::base::words::{long, pasteable};
-use crate::commands::locks::info::{field, field_if, text};
 use crate::engine::Engine;
 use crate::lock::ended_clients::KnownClient;
 use crate::resp::reply::Sink;
@@ -88,7 +87,7 @@ impl Plain {
     pub(super) fn write_value(&self, reply: &mut dyn Sink) {
         match &self.content {
             Content::Other => {}
-            Content::Text(value) => text(reply, "value", value),
+            Content::Text(value) => reply.entry("value", value),
             Content::Fields(fields) => {
                 reply.bulk(b"fields");
                 reply.map(fields.len());
@@ -98,7 +97,7 @@ impl Plain {
                 });
             }
         }
-        field_if(reply, "idle", self.idle_s.map(u64::from));
+        reply.entry("idle", self.idle_s.map(u64::from));
     }
 
     /// Writes the field `writer`.
@@ -109,10 +108,10 @@ impl Plain {
             return;
         };
         reply.map(5);
-        field(reply, "client", *client);
-        text(reply, "addr", known.addr.as_bytes());
-        text(reply, "client-name", &known.name);
-        field_if(reply, "gone", *gone_ms);
-        text(reply, "user", &known.user);
+        reply.entry("client", *client);
+        reply.entry("addr", &*known.addr);
+        reply.entry("client-name", &known.name);
+        reply.entry("gone", *gone_ms);
+        reply.entry("user", &known.user);
     }
 }

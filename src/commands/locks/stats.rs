@@ -3,7 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::Key;
-use crate::commands::locks::info::{READ, field, field_if, text};
+use crate::commands::locks::info::READ;
 use crate::engine::command::options::{integer, option, upper};
 use crate::engine::command::{Access, Categories, Command, Flags, Keys, Traits, row, rows};
 use crate::engine::context::Context;
@@ -66,7 +66,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let all: Vec<(&str, u64)> = all.collect();
     cx.reply.map(all.len());
     for (name, value) in all {
-        field(&mut *cx.reply, name, value);
+        cx.reply.entry(name, value);
     }
     Ok(())
 }
@@ -102,16 +102,16 @@ fn why(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for Shown { event, waited_ms, by } in &events {
         let grant = matches!(event.what, What::Granted { .. });
         reply.map(4 + 2 * usize::from(grant) + 6 * usize::from(by.is_some()));
-        text(reply, "event", event.what.name().as_bytes());
-        text(reply, "owner", &event.owner);
-        field(reply, "client", event.client.id);
-        field(reply, "ago", now.mono_ms().saturating_sub(event.at_ms));
+        reply.entry("event", event.what.name());
+        reply.entry("owner", &event.owner);
+        reply.entry("client", event.client.id);
+        reply.entry("ago", now.mono_ms().saturating_sub(event.at_ms));
         if grant {
-            field(reply, "token", event.what.token().unwrap_or(0));
-            field_if(reply, "waited", *waited_ms);
+            reply.entry("token", event.what.token().unwrap_or(0));
+            reply.entry("waited", *waited_ms);
         }
         if let Some(by) = by {
-            field(reply, "token", event.what.token().unwrap_or(0));
+            reply.entry("token", event.what.token().unwrap_or(0));
             write_breaker(reply, by);
         }
     }
@@ -127,11 +127,11 @@ fn breaker(locks: &Locks, event: &Event) -> Option<Breaker> {
 
 /// Writes five fields: who broke a grant, and why.
 fn write_breaker(reply: &mut dyn Sink, by: &Breaker) {
-    field(reply, "by", by.client);
-    text(reply, "by-user", &by.user);
-    text(reply, "by-name", &by.name);
-    text(reply, "by-addr", by.addr.as_bytes());
-    text(reply, "reason", &by.reason);
+    reply.entry("by", by.client);
+    reply.entry("by-user", &by.user);
+    reply.entry("by-name", &by.name);
+    reply.entry("by-addr", &*by.addr);
+    reply.entry("reason", &by.reason);
 }
 
 fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -147,14 +147,14 @@ fn recent(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for Notable { db, name, event } in events {
         let (token, by) = (event.what.token(), breaker(locks, event));
         reply.map(6 + usize::from(token.is_some()) + 5 * usize::from(by.is_some()));
-        text(reply, "event", event.what.name().as_bytes());
-        field(reply, "db", u64::from(*db));
-        text(reply, "name", name);
-        text(reply, "owner", &event.owner);
-        field(reply, "client", event.client.id);
-        field(reply, "ago", cx.now.mono_ms().saturating_sub(event.at_ms));
+        reply.entry("event", event.what.name());
+        reply.entry("db", u64::from(*db));
+        reply.entry("name", name);
+        reply.entry("owner", &event.owner);
+        reply.entry("client", event.client.id);
+        reply.entry("ago", cx.now.mono_ms().saturating_sub(event.at_ms));
         if let Some(token) = token {
-            field(reply, "token", token);
+            reply.entry("token", token);
         }
         if let Some(by) = by {
             write_breaker(reply, &by);
@@ -212,15 +212,14 @@ fn slowlog(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             reply.array(waits.len());
             for wait in waits {
                 reply.map(8);
-                field(reply, "id", wait.id);
-                field(reply, "time", now.unix_of(wait.at_ms).max(0) as u64 / 1000);
-                field(reply, "waited", wait.waited_ms);
-                field(reply, "db", u64::from(wait.db));
-                text(reply, "name", &wait.name);
-                text(reply, "owner", &wait.owner);
-                field(reply, "client", wait.client);
-                reply.bulk(b"granted");
-                reply.boolean(wait.granted);
+                reply.entry("id", wait.id);
+                reply.entry("time", now.unix_of(wait.at_ms).max(0) as u64 / 1000);
+                reply.entry("waited", wait.waited_ms);
+                reply.entry("db", u64::from(wait.db));
+                reply.entry("name", &wait.name);
+                reply.entry("owner", &wait.owner);
+                reply.entry("client", wait.client);
+                reply.entry("granted", wait.granted);
             }
         }
         _ => return Err(Error::subcommand_syntax(args)),

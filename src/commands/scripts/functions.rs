@@ -115,22 +115,15 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     cx.reply.array(libraries.len());
     for library in libraries {
         cx.reply.map(if with_code { 4 } else { 3 });
-        cx.reply.bulk(b"library_name");
-        cx.reply.bulk(library.name);
-        cx.reply.bulk(b"engine");
-        cx.reply.bulk(b"LUA");
+        cx.reply.entry("library_name", library.name);
+        cx.reply.entry("engine", "LUA");
         cx.reply.bulk(b"functions");
         let functions = library.functions();
         cx.reply.array(functions.len());
         for function in functions {
             cx.reply.map(3);
-            cx.reply.bulk(b"name");
-            cx.reply.bulk(function.name);
-            cx.reply.bulk(b"description");
-            match function.description {
-                Some(text) => cx.reply.bulk(text),
-                None => cx.reply.null(),
-            }
+            cx.reply.entry("name", function.name);
+            cx.reply.entry("description", function.description);
             cx.reply.bulk(b"flags");
             cx.reply.set(function.flags.len());
             for flag in function.flags {
@@ -138,8 +131,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             }
         }
         if with_code {
-            cx.reply.bulk(b"library_code");
-            cx.reply.bulk(library.source);
+            cx.reply.entry("library_code", library.source);
         }
     }
     Ok(())
@@ -159,23 +151,19 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         Some(run) => {
             let command = run.command();
             cx.reply.map(3);
-            cx.reply.bulk(b"name");
-            cx.reply.bulk(functions.registered_name(command[1]).unwrap_or(command[1]));
+            cx.reply.entry("name", functions.registered_name(command[1]).unwrap_or(command[1]));
             cx.reply.bulk(b"command");
             cx.reply.array(command.len());
             command.iter().for_each(|arg| cx.reply.bulk(arg));
-            cx.reply.bulk(b"duration_ms");
-            cx.reply.integer(run.ms as i64);
+            cx.reply.entry("duration_ms", run.ms);
         }
     }
     cx.reply.bulk(b"engines");
     cx.reply.map(1);
     cx.reply.bulk(b"LUA");
     cx.reply.map(2);
-    cx.reply.bulk(b"libraries_count");
-    cx.reply.integer(functions.libraries() as i64);
-    cx.reply.bulk(b"functions_count");
-    cx.reply.integer(functions.functions() as i64);
+    cx.reply.entry("libraries_count", functions.libraries());
+    cx.reply.entry("functions_count", functions.functions());
     Ok(())
 }
 

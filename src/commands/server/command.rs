@@ -203,8 +203,7 @@ fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec, note: &str) {
         reply.map(3);
     } else {
         reply.map(4);
-        reply.bulk(b"notes");
-        reply.bulk(note.as_bytes());
+        reply.entry("notes", note);
     }
     reply.bulk(b"flags");
     write_key_flags(reply, spec.access, spec.uses);
@@ -233,25 +232,20 @@ fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec, note: &str) {
 
 fn write_keyword(reply: &mut dyn Sink, word: &str, from: usize) {
     reply.map(2);
-    reply.bulk(b"type");
-    reply.bulk(b"keyword");
+    reply.entry("type", "keyword");
     reply.bulk(b"spec");
     reply.map(2);
-    reply.bulk(b"keyword");
-    reply.bulk(word.as_bytes());
-    reply.bulk(b"startfrom");
-    reply.integer(from as i64);
+    reply.entry("keyword", word);
+    reply.entry("startfrom", from);
 }
 
 fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
     reply.map(2);
-    reply.bulk(b"type");
-    reply.bulk(kind.as_bytes());
+    reply.entry("type", kind);
     reply.bulk(b"spec");
     reply.map(spec.len());
     for (name, number) in spec {
-        reply.bulk(name.as_bytes());
-        reply.integer(*number);
+        reply.entry(name, *number);
     }
 }
 
@@ -272,7 +266,7 @@ fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) 
     let flags = command.flags | movable;
     reply.array(10);
     reply.bulk(full_name.as_bytes());
-    reply.integer(command.arity as i64);
+    reply.integer(command.arity.into());
     write_statuses(reply, FLAGS.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, name)| *name));
     for position in [first, last, step] {
         reply.integer(position as i64);

@@ -20,8 +20,7 @@ pub(crate) fn write_docs(reply: &mut dyn Sink, command: &'static Command) {
         ("complexity", command.complexity),
     ];
     for (name, text) in texts {
-        reply.bulk(name.as_bytes());
-        reply.bulk(text.as_bytes());
+        reply.entry(name, text);
     }
     if !args.is_empty() {
         reply.bulk(b"arguments");
@@ -69,22 +68,17 @@ fn write_arg(reply: &mut dyn Sink, arg: &Arg<'_>, keys: &mut KeyNumbers) {
     let key = keys.of(arg);
     // Either its display text or its inner arguments.
     reply.map(3 + key.is_some() as usize + arg.token.is_some() as usize + flagged as usize);
-    reply.bulk(b"name");
-    reply.bulk(arg.name.as_bytes());
-    reply.bulk(b"type");
-    reply.bulk(arg.type_name().as_bytes());
+    reply.entry("name", &*arg.name);
+    reply.entry("type", arg.type_name());
     let nested = matches!(arg.kind, Kind::OneOf(_) | Kind::Block(_));
     if !nested {
-        reply.bulk(b"display_text");
-        reply.bulk(arg.name.as_bytes());
+        reply.entry("display_text", &*arg.name);
     }
     if let Some(number) = key {
-        reply.bulk(b"key_spec_index");
-        reply.integer(number as i64);
+        reply.entry("key_spec_index", number);
     }
     if let Some(token) = arg.token {
-        reply.bulk(b"token");
-        reply.bulk(token.as_bytes());
+        reply.entry("token", token);
     }
     if flagged {
         reply.bulk(b"flags");

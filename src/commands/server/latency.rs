@@ -119,8 +119,7 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let Some(histogram) = histogram(&row) else { continue };
         cx.reply.bulk(commands::full_name(row).as_bytes());
         cx.reply.map(2);
-        cx.reply.bulk(b"calls");
-        cx.reply.integer(histogram.total() as i64);
+        cx.reply.entry("calls", histogram.total());
         cx.reply.bulk(b"histogram_usec");
         write_bounds(&mut *cx.reply, histogram);
     }
@@ -130,28 +129,16 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let turns = cx.engine.turns();
     cx.reply.map(10);
-    cx.reply.bulk(b"turns");
-    cx.reply.integer(turns.histogram.total() as i64);
-    cx.reply.bulk(b"usec");
-    cx.reply.integer((turns.ns / 1000) as i64);
-    cx.reply.bulk(b"over_1_millisecond");
-    cx.reply.integer(turns.long as i64);
-    cx.reply.bulk(b"without_processor_usec");
-    cx.reply.integer((turns.off_cpu_ns / 1000) as i64);
+    cx.reply.entry("turns", turns.histogram.total());
+    cx.reply.entry("usec", turns.ns / 1000);
+    cx.reply.entry("over_1_millisecond", turns.long);
+    cx.reply.entry("without_processor_usec", turns.off_cpu_ns / 1000);
     let Longest { ns, cpu_ns, unix_ms, task, command } = turns.longest.clone().unwrap_or_default();
-    cx.reply.bulk(b"longest_usec");
-    cx.reply.integer((ns / 1000) as i64);
-    cx.reply.bulk(b"longest_processor_usec");
-    cx.reply.integer((cpu_ns / 1000) as i64);
-    cx.reply.bulk(b"longest_time");
-    cx.reply.integer(unix_ms.div_euclid(1000));
-    cx.reply.bulk(b"longest_task");
-    cx.reply.bulk(task.as_bytes());
-    cx.reply.bulk(b"longest_command");
-    match command {
-        Some(name) => cx.reply.bulk(name.as_bytes()),
-        None => cx.reply.null(),
-    }
+    cx.reply.entry("longest_usec", ns / 1000);
+    cx.reply.entry("longest_processor_usec", cpu_ns / 1000);
+    cx.reply.entry("longest_time", unix_ms.div_euclid(1000));
+    cx.reply.entry("longest_task", task);
+    cx.reply.entry("longest_command", command.as_deref());
     cx.reply.bulk(b"histogram_usec");
     write_bounds(&mut *cx.reply, &turns.histogram);
     Ok(())

@@ -146,15 +146,13 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let reply = &mut *cx.reply;
     reply.map(before.len() + overhead.dbs.len() + after.len() + 1);
     for (name, number) in before {
-        reply.bulk(name.as_bytes());
-        reply.integer(number as i64);
+        reply.entry(name, number);
     }
     for (index, tables, timers) in &overhead.dbs {
         reply.bulk(format!("db.{index}").as_bytes());
         reply.map(2);
         for (name, bytes) in [("overhead.hashtable.main", tables), ("overhead.hashtable.expires", timers)] {
-            reply.bulk(name.as_bytes());
-            reply.integer(*bytes as i64);
+            reply.entry(name, *bytes);
         }
     }
     for (name, figure) in after {
@@ -164,8 +162,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
             Double(number) => reply.double(number),
         }
     }
-    reply.bulk(b"fragmentation.bytes");
-    reply.integer(fragmented);
+    reply.entry("fragmentation.bytes", fragmented);
     Ok(())
 }
 

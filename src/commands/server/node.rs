@@ -139,18 +139,18 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let reply = &mut *cx.reply;
     reply.map(13);
-    number(reply, "node", state.node);
+    reply.entry("node", state.node);
     let cluster = if report.cluster == 0 { String::new() } else { format!("{:016x}", report.cluster) };
-    text(reply, "cluster", &cluster);
-    text(reply, "role", role);
-    number(reply, "term", state.term);
-    number(reply, "leader", replication.leader().map_or(0, |leader| leader.id));
-    text(reply, "version", PORTCULLIS_VERSION);
-    number(reply, "committed", report.committed);
-    number(reply, "applied", report.applied);
+    reply.entry("cluster", &cluster);
+    reply.entry("role", role);
+    reply.entry("term", state.term);
+    reply.entry("leader", replication.leader().map_or(0, |leader| leader.id));
+    reply.entry("version", PORTCULLIS_VERSION);
+    reply.entry("committed", report.committed);
+    reply.entry("applied", report.applied);
     durations(reply, "flushes", report.flushes);
-    text(reply, "disk", report.disk.name());
-    number(reply, "disk-ms", report.disk_ms);
+    reply.entry("disk", report.disk.name());
+    reply.entry("disk-ms", report.disk_ms);
     reply.bulk(b"nodes");
     reply.array(state.nodes.len());
     let unknown = Known::default();
@@ -166,40 +166,28 @@ fn status(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn show(reply: &mut dyn Sink, node: &Node, known: &Known, up: bool) {
     reply.map(13);
-    number(reply, "id", node.id);
-    text(reply, "address", &known.addr);
-    text(reply, "host", &node.host);
-    number(reply, "port", node.port.into());
-    number(reply, "tls-port", node.tls_port.into());
-    text(reply, "vote", if node.voter && !known.joins { "yes" } else { "no" });
-    text(reply, "link", if up { "up" } else { "down" });
-    reply.bulk(b"heard-ms");
-    reply.integer(known.heard_ms.map_or(-1, |ms| ms as i64));
-    reply.bulk(b"index");
-    reply.integer(known.matched.map_or(-1, |index| index as i64));
-    text(reply, "version", known.version.as_deref().unwrap_or(""));
-    text(reply, "failure", known.failure.as_deref().unwrap_or(""));
+    reply.entry("id", node.id);
+    reply.entry("address", &known.addr);
+    reply.entry("host", &node.host);
+    reply.entry("port", u64::from(node.port));
+    reply.entry("tls-port", u64::from(node.tls_port));
+    reply.entry("vote", if node.voter && !known.joins { "yes" } else { "no" });
+    reply.entry("link", if up { "up" } else { "down" });
+    reply.entry("heard-ms", known.heard_ms.map_or(-1, |ms| ms as i64));
+    reply.entry("index", known.matched.map_or(-1, |index| index as i64));
+    reply.entry("version", known.version.as_deref().unwrap_or(""));
+    reply.entry("failure", known.failure.as_deref().unwrap_or(""));
     durations(reply, "pings", known.pings);
     durations(reply, "appends", known.appends);
-}
-
-fn text(reply: &mut dyn Sink, name: &str, value: &str) {
-    reply.bulk(name.as_bytes());
-    reply.bulk(value.as_bytes());
-}
-
-fn number(reply: &mut dyn Sink, name: &str, value: u64) {
-    reply.bulk(name.as_bytes());
-    reply.integer(value as i64);
 }
 
 fn durations(reply: &mut dyn Sink, name: &str, durations: Durations) {
     reply.bulk(name.as_bytes());
     reply.map(4);
-    number(reply, "count", durations.count);
-    number(reply, "p50-us", durations.p50_us);
-    number(reply, "p99-us", durations.p99_us);
-    number(reply, "max-us", durations.max_us);
+    reply.entry("count", durations.count);
+    reply.entry("p50-us", durations.p50_us);
+    reply.entry("p99-us", durations.p99_us);
+    reply.entry("max-us", durations.max_us);
 }
 
 #[cfg(test)]

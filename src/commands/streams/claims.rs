@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
+use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry};
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, upper};
 use crate::engine::command::{Access, Command, row, rows};
@@ -74,7 +74,7 @@ impl Claim {
 fn write_claimed(reply: &mut dyn Sink, edit: &StreamEdit<'_, '_>, id: StreamId, just_id: bool) {
     match edit.stream().get(id) {
         Some(entry) if !just_id => write_entry(reply, entry),
-        _ => write_id(reply, id),
+        _ => reply.element(id),
     }
 }
 
@@ -169,10 +169,10 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = edit.group(group).zip(next).and_then(|(group, next)| group.pending().range(next..).next());
     let cursor = cursor.map_or(StreamId::MIN, |(id, _)| *id);
     reply.array(3);
-    write_id(reply, cursor);
+    reply.element(cursor);
     reply.array(claimed.len());
     claimed.into_iter().for_each(|id| write_claimed(reply, &edit, id, just_id));
     reply.array(deleted.len());
-    deleted.into_iter().for_each(|id| write_id(reply, id));
+    deleted.into_iter().for_each(|id| reply.element(id));
     Ok(())
 }

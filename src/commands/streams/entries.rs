@@ -8,6 +8,7 @@ use crate::engine::command::options::{Tail, integer, upper};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
+use crate::resp::element::Element;
 use crate::resp::reply::Sink;
 use crate::store::values::stream::{Entry, StreamId, Threshold, Trim};
 
@@ -101,15 +102,16 @@ pub(crate) fn parse_end(text: &[u8]) -> Result<StreamId> {
     }
 }
 
-/// Writes an id.
-pub(crate) fn write_id(reply: &mut dyn Sink, id: StreamId) {
-    reply.bulk(id.to_string().as_bytes());
+impl Element for StreamId {
+    fn write(self, reply: &mut dyn Sink) {
+        reply.bulk(self.to_string().as_bytes());
+    }
 }
 
 /// Writes an entry: its id, and an array of alternating fields and values.
 pub(crate) fn write_entry(reply: &mut dyn Sink, entry: Entry<'_>) {
     reply.array(2);
-    write_id(reply, entry.id);
+    reply.element(entry.id);
     reply.array(entry.len() * 2);
     for (name, value) in entry.iter() {
         reply.bulk(name);
@@ -216,7 +218,7 @@ fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut edit = db.edit_or_create_stream(args[1])?;
     edit.append(id, pairs);
     edit.event(Event::XADD);
-    write_id(reply, id);
+    reply.element(id);
     if let Some(trim) = options.trim()
         && edit.trim(trim) > 0
     {

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::commands::streams::entries::{
-    READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start, write_id,
+    READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start,
 };
 use crate::engine::command::keys::uses;
 use crate::engine::command::options::{Tail, integer, upper};
@@ -188,8 +188,8 @@ fn xpending(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             reply.null_array();
             return Ok(());
         };
-        write_id(reply, *first);
-        write_id(reply, *last);
+        reply.element(*first);
+        reply.element(*last);
         let consumers: Vec<_> = group.consumers().filter(|consumer| !consumer.pending().is_empty()).collect();
         reply.array(consumers.len());
         for consumer in consumers {
@@ -218,7 +218,7 @@ fn xpending(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.array(found.len());
     for (id, pending) in found {
         reply.array(4);
-        write_id(reply, id);
+        reply.element(id);
         reply.bulk(&group.owner(pending).name);
         reply.integer(idle(pending).max(0));
         reply.integer(pending.count);

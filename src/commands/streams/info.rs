@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
-use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry, write_id};
+use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry};
 use crate::engine::command::{Command, Keys, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::resp::reply::Sink;
@@ -29,21 +29,6 @@ const XINFO: &[Command] = &subrows([
     help::row(STREAM.group, "5.0.0"),
 ]);
 
-fn number(reply: &mut dyn Sink, name: &str, value: i64) {
-    reply.bulk(name.as_bytes());
-    reply.integer(value);
-}
-
-fn id(reply: &mut dyn Sink, name: &str, id: StreamId) {
-    reply.bulk(name.as_bytes());
-    write_id(reply, id);
-}
-
-fn number_or_null(reply: &mut dyn Sink, name: &str, value: Option<i64>) {
-    reply.bulk(name.as_bytes());
-    if let Some(value) = value { reply.integer(value) } else { reply.null() }
-}
-
 fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let stream = db.stream(args[2])?.ok_or(Error::NO_SUCH_KEY)?;
@@ -57,16 +42,16 @@ fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         _ => return Err(Error::subcommand_syntax(args)),
     };
     reply.map(if count.is_some() { 9 } else { 10 });
-    number(reply, "length", stream.len() as i64);
-    number(reply, "radix-tree-keys", stream.blocks() as i64);
+    reply.entry("length", stream.len());
+    reply.entry("radix-tree-keys", stream.blocks());
     // There is no radix tree. This is the minimum number of nodes that one for these blocks would have.
-    number(reply, "radix-tree-nodes", stream.blocks() as i64 + 1);
-    id(reply, "last-generated-id", stream.last_id);
-    id(reply, "max-deleted-entry-id", stream.max_deleted_id);
-    number(reply, "entries-added", stream.entries_added as i64);
-    id(reply, "recorded-first-entry-id", stream.first_id());
+    reply.entry("radix-tree-nodes", stream.blocks() as i64 + 1);
+    reply.entry("last-generated-id", stream.last_id);
+    reply.entry("max-deleted-entry-id", stream.max_deleted_id);
+    reply.entry("entries-added", stream.entries_added);
+    reply.entry("recorded-first-entry-id", stream.first_id());
     let Some(count) = count else {
-        number(reply, "groups", stream.groups().len() as i64);
+        reply.entry("groups", stream.groups().len());
         let ends = [
             ("first-entry", stream.range(StreamId::MIN, StreamId::MAX).next()),
             ("last-entry", stream.range_back(StreamId::MIN, StreamId::MAX).next()),
@@ -89,17 +74,16 @@ fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn write_full_group(reply: &mut dyn Sink, stream: &Stream, name: &[u8], group: &Group, count: usize) {
     reply.map(7);
-    reply.bulk(b"name");
-    reply.bulk(name);
-    id(reply, "last-delivered-id", group.last_id);
-    number_or_null(reply, "entries-read", group.entries_read.map(|read| read as i64));
-    number_or_null(reply, "lag", stream.lag(group));
-    number(reply, "pel-count", group.pending().len() as i64);
+    reply.entry("name", name);
+    reply.entry("last-delivered-id", group.last_id);
+    reply.entry("entries-read", group.entries_read);
+    reply.entry("lag", stream.lag(group));
+    reply.entry("pel-count", group.pending().len());
     reply.bulk(b"pending");
     reply.array(group.pending().len().min(count));
     for (id, pending) in group.pending().iter().take(count) {
         reply.array(4);
-        write_id(reply, *id);
+        reply.element(*id);
         reply.bulk(&group.owner(pending).name);
         reply.integer(pending.delivered_ms);
         reply.integer(pending.count);
@@ -113,17 +97,16 @@ fn write_full_group(reply: &mut dyn Sink, stream: &Stream, name: &[u8], group: &
 
 fn write_full_consumer(reply: &mut dyn Sink, group: &Group, consumer: &Consumer, count: usize) {
     reply.map(5);
-    reply.bulk(b"name");
-    reply.bulk(&consumer.name);
-    number(reply, "seen-time", consumer.seen_ms);
-    number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
-    number(reply, "pel-count", consumer.pending().len() as i64);
+    reply.entry("name", &consumer.name);
+    reply.entry("seen-time", consumer.seen_ms);
+    reply.entry("active-time", consumer.active_ms.unwrap_or(-1));
+    reply.entry("pel-count", consumer.pending().len());
     reply.bulk(b"pending");
     let pending: Vec<_> = consumer.pending().iter().take(count).filter_map(|id| Some((id, group.pending().get(id)?))).collect();
     reply.array(pending.len());
     for (id, pending) in pending {
         reply.array(3);
-        write_id(reply, *id);
+        reply.element(*id);
         reply.integer(pending.delivered_ms);
         reply.integer(pending.count);
     }
@@ -135,13 +118,12 @@ fn groups(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.array(stream.groups().len());
     for (name, group) in stream.groups() {
         reply.map(6);
-        reply.bulk(b"name");
-        reply.bulk(name);
-        number(reply, "consumers", group.consumers().len() as i64);
-        number(reply, "pending", group.pending().len() as i64);
-        id(reply, "last-delivered-id", group.last_id);
-        number_or_null(reply, "entries-read", group.entries_read.map(|read| read as i64));
-        number_or_null(reply, "lag", stream.lag(group));
+        reply.entry("name", name);
+        reply.entry("consumers", group.consumers().len());
+        reply.entry("pending", group.pending().len());
+        reply.entry("last-delivered-id", group.last_id);
+        reply.entry("entries-read", group.entries_read);
+        reply.entry("lag", stream.lag(group));
     }
     Ok(())
 }
@@ -154,11 +136,10 @@ fn consumers(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.array(group.consumers().len());
     for consumer in group.consumers() {
         reply.map(4);
-        reply.bulk(b"name");
-        reply.bulk(&consumer.name);
-        number(reply, "pending", consumer.pending().len() as i64);
-        number(reply, "idle", now_ms.saturating_sub(consumer.seen_ms).max(0));
-        number(reply, "inactive", consumer.active_ms.map_or(-1, |at| now_ms.saturating_sub(at)));
+        reply.entry("name", &consumer.name);
+        reply.entry("pending", consumer.pending().len());
+        reply.entry("idle", now_ms.saturating_sub(consumer.seen_ms).max(0));
+        reply.entry("inactive", consumer.active_ms.map_or(-1, |at| now_ms.saturating_sub(at)));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::streams::entries::{STREAM, parse_count, parse_id, write_entry, write_id};
+use crate::commands::streams::entries::{STREAM, parse_count, parse_id, write_entry};
 use crate::engine::command::keys::{Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse};
 use crate::engine::command::options::{Options, REST, words};
 use crate::engine::command::{Access, Command, Flags, Keys, row, rows};
@@ -226,7 +226,7 @@ fn deliver_pending(
             Some(entry) => write_entry(reply, entry),
             None => {
                 reply.array(2);
-                write_id(reply, id);
+                reply.element(id);
                 reply.null_array();
                 continue;
             }

@@ -123,24 +123,15 @@ fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.array(rules.len());
     for rule in rules {
         cx.reply.map(9);
-        cx.reply.bulk(b"name");
-        cx.reply.bulk(&rule.name);
-        cx.reply.bulk(b"what");
-        cx.reply.bulk(rule.fault.words().as_bytes());
+        cx.reply.entry("name", &rule.name);
+        cx.reply.entry("what", &rule.fault.words());
         for (field, pattern) in [("on", &rule.on), ("client", &rule.client)] {
-            cx.reply.bulk(field.as_bytes());
-            cx.reply.bulk(pattern.as_deref().unwrap_or(b"*"));
+            cx.reply.entry(field, pattern.as_deref().unwrap_or(b"*"));
         }
-        cx.reply.bulk(b"probability");
-        cx.reply.double(rule.probability);
-        cx.reply.bulk(b"times");
-        match rule.times {
-            Some(times) => cx.reply.integer(times as i64),
-            None => cx.reply.null(),
-        }
+        cx.reply.entry("probability", rule.probability);
+        cx.reply.entry("times", rule.times);
         for (field, count) in [("after", rule.after), ("matched", rule.matched), ("fired", rule.fired)] {
-            cx.reply.bulk(field.as_bytes());
-            cx.reply.integer(count as i64);
+            cx.reply.entry(field, count);
         }
     }
     Ok(())
