@@ -27,13 +27,8 @@ const LOG_SHOWN: i64 = 10;
 const SUB: Command = Command { flags: ADMIN, group: Group::Server, since: "6.0.0", ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "acl",
-    group: Group::Server,
-    since: "6.0.0",
-    summary: "A container for access control commands.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("acl", "A container for access control commands.";
+    group: Group::Server, since: "6.0.0", complexity: "Depends on subcommand.", subcommands: &subrows([
         row!("cat", cat, "[category]", "Lists the ACL categories, or the commands of a category.";
             flags: LOOKING, complexity: "O(1) since the categories and commands are a fixed set.", ..SUB),
         row!("deluser", deluser, "username [username ...]", "Deletes users and closes their connections.";
@@ -46,7 +41,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
         row!("getuser", getuser, "username", "Returns the rules of a user.";
             secrets: |args| (2..args.len()).collect(),
             complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.", ..SUB),
-        Command { handler: help, ..help::row(Group::Server, "6.0.0") },
+        Command { handler: |cx, args| help::reply(cx, args, HELP), ..help::row(Group::Server, "6.0.0") },
         row!("list", list, "Lists the users and their rules in the format of ACL files."; complexity: PER_USER, ..SUB),
         row!("load", load, "Loads the users from the ACL file."; complexity: PER_USER, ..SUB),
         row!("log", log, "[count | RESET]", "Returns or clears the log of denied requests.";
@@ -57,9 +52,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
             tips: TO_ALL_NODES, ..SUB),
         row!("users", users, "Lists the names of the users."; complexity: PER_USER, ..SUB),
         row!("whoami", whoami, "Returns the name of the connection's user."; flags: LOOKING, ..SUB),
-    ]),
-    ..Command::DEFAULT
-}]);
+    ]), ..Command::DEFAULT)]);
 
 fn cat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     match args[2..] {
@@ -248,38 +241,32 @@ fn dryrun(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    help::reply(
-        cx,
-        args,
-        &[
-            "CAT [<category>]",
-            "    List all commands that belong to <category>, or all command categories",
-            "    when no category is specified.",
-            "DELUSER <username> [<username> ...]",
-            "    Delete a list of users.",
-            "DRYRUN <username> <command> [<arg> ...]",
-            "    Returns whether the user can execute the given command without executing the command.",
-            "GETUSER <username>",
-            "    Get the user's details.",
-            "GENPASS [<bits>]",
-            "    Generate a secure 256-bit user password. The optional `bits` argument can",
-            "    be used to specify a different size.",
-            "LIST",
-            "    Show users details in config file format.",
-            "LOAD",
-            "    Reload users from the ACL file.",
-            "LOG [<count> | RESET]",
-            "    Show the ACL log entries.",
-            "SAVE",
-            "    Save the current config to the ACL file.",
-            "SETUSER <username> <attribute> [<attribute> ...]",
-            "    Create or modify a user with the specified attributes.",
-            "USERS",
-            "    List all the registered usernames.",
-            "WHOAMI",
-            "    Return the current connection username.",
-        ],
-    );
-    Ok(())
-}
+/// What `HELP` replies, as in Redis.
+const HELP: &[&str] = &[
+    "CAT [<category>]",
+    "    List all commands that belong to <category>, or all command categories",
+    "    when no category is specified.",
+    "DELUSER <username> [<username> ...]",
+    "    Delete a list of users.",
+    "DRYRUN <username> <command> [<arg> ...]",
+    "    Returns whether the user can execute the given command without executing the command.",
+    "GETUSER <username>",
+    "    Get the user's details.",
+    "GENPASS [<bits>]",
+    "    Generate a secure 256-bit user password. The optional `bits` argument can",
+    "    be used to specify a different size.",
+    "LIST",
+    "    Show users details in config file format.",
+    "LOAD",
+    "    Reload users from the ACL file.",
+    "LOG [<count> | RESET]",
+    "    Show the ACL log entries.",
+    "SAVE",
+    "    Save the current config to the ACL file.",
+    "SETUSER <username> <attribute> [<attribute> ...]",
+    "    Create or modify a user with the specified attributes.",
+    "USERS",
+    "    List all the registered usernames.",
+    "WHOAMI",
+    "    Return the current connection username.",
+];

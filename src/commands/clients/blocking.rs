@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::options::{choice, integer};
-use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::command::{Command, Flags, Group, Traits, row};
 use crate::engine::context::Context;
 use crate::engine::pause::Mode;
 
@@ -15,35 +15,18 @@ const ADMIN: Command = Command {
 };
 
 /// The row of `CLIENT PAUSE`.
-pub const PAUSE: Command = Command {
-    name: "pause",
-    since: "3.0.0",
-    summary: "Suspends the commands of all clients, or those that write, for a number of milliseconds.",
-    syntax: "timeout [WRITE | ALL]",
-    handler: pause,
-    ..ADMIN
-};
+pub const PAUSE: Command = row!("pause", pause, "timeout [WRITE | ALL]",
+    "Suspends the commands of all clients, or those that write, for a number of milliseconds.";
+    since: "3.0.0", ..ADMIN);
 
 /// The row of `CLIENT UNBLOCK`.
-pub const UNBLOCK: Command = Command {
-    name: "unblock",
-    since: "5.0.0",
-    summary: "Unblocks a client that waits in a blocking command.",
-    complexity: "O(N) where N is the number of client connections",
-    syntax: "client-id [TIMEOUT | ERROR]",
-    handler: unblock,
-    ..ADMIN
-};
+pub const UNBLOCK: Command = row!("unblock", unblock, "client-id [TIMEOUT | ERROR]",
+    "Unblocks a client that waits in a blocking command.";
+    since: "5.0.0", complexity: "O(N) where N is the number of client connections", ..ADMIN);
 
 /// The row of `CLIENT UNPAUSE`.
-pub const UNPAUSE: Command = Command {
-    name: "unpause",
-    since: "6.2.0",
-    summary: "Resumes the commands of suspended clients.",
-    complexity: "O(N) where N is the number of paused clients",
-    handler: unpause,
-    ..ADMIN
-};
+pub const UNPAUSE: Command = row!("unpause", unpause, "Resumes the commands of suspended clients.";
+    since: "6.2.0", complexity: "O(N) where N is the number of paused clients", ..ADMIN);
 
 fn pause(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mode = match args[3..] {

@@ -24,52 +24,58 @@ const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    row!("psubscribe", psubscribe, "pattern [pattern ...]", "Subscribes to channels by patterns.";
+    row!("psubscribe", |cx, args| subscribe_to(cx, Kind::Pattern, "psubscribe", &args[1..]),
+        "pattern [pattern ...]", "Subscribes to channels by patterns.";
         traits: Traits::WHILE_SUBSCRIBED, flags: SUBSCRIBING, channels: Channels::Patterns, group: Group::PubSub, since: "2.0.0",
         complexity: "O(N) where N is the number of patterns to subscribe to", ..Command::DEFAULT),
-    row!("publish", publish, "channel message", "Publishes a message to a channel.";
+    row!("publish", |cx, args| send(cx, Kind::Channel, args), "channel message", "Publishes a message to a channel.";
         replies: Replies::Integer, flags: PUBLISHING, channels: Channels::First, group: Group::PubSub, since: "2.0.0",
         complexity: "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
         ..Command::DEFAULT),
     row!("pubsub", "A container for commands that inspect subscriptions.";
         group: Group::PubSub, since: "2.8.0", complexity: "Depends on subcommand.", subcommands: &subrows([
-            row!("channels", channels, "[pattern]", "Lists the channels with subscribers.";
+            row!("channels", |cx, args| list(cx, Kind::Channel, args), "[pattern]", "Lists the channels with subscribers.";
                 flags: LOOKING, group: Group::PubSub, since: "2.8.0",
                 complexity: "O(N) where N is the number of channels with subscribers", ..Command::DEFAULT),
-            Command { handler: help, ..help::row(Group::PubSub, "6.2.0") },
+            Command { handler: |cx, args| help::reply(cx, args, HELP), ..help::row(Group::PubSub, "6.2.0") },
             row!("numpat", numpat, "Returns the number of different patterns with subscribers.";
                 flags: LOOKING, group: Group::PubSub, since: "2.8.0", ..Command::DEFAULT),
-            row!("numsub", numsub, "[channel [channel ...]]", "Returns the number of subscribers of channels.";
+            row!("numsub", |cx, args| count(cx, Kind::Channel, &args[2..]), "[channel [channel ...]]",
+                "Returns the number of subscribers of channels.";
                 flags: LOOKING, group: Group::PubSub, since: "2.8.0",
                 complexity: "O(N) where N is the number of channels asked for", ..Command::DEFAULT),
-            row!("shardchannels", shardchannels, "[pattern]", "Lists the shard channels with subscribers.";
+            row!("shardchannels", |cx, args| list(cx, Kind::Shard, args), "[pattern]",
+                "Lists the shard channels with subscribers.";
                 flags: LOOKING, group: Group::PubSub, since: "7.0.0",
                 complexity: "O(N) where N is the number of shard channels with subscribers", ..Command::DEFAULT),
-            row!("shardnumsub", shardnumsub, "[shardchannel [shardchannel ...]]",
+            row!("shardnumsub", |cx, args| count(cx, Kind::Shard, &args[2..]), "[shardchannel [shardchannel ...]]",
                 "Returns the number of subscribers of shard channels.";
                 flags: LOOKING, group: Group::PubSub, since: "7.0.0",
                 complexity: "O(N) where N is the number of shard channels asked for", ..Command::DEFAULT),
         ]), ..Command::DEFAULT),
-    row!("punsubscribe", punsubscribe, "[pattern [pattern ...]]", "Unsubscribes from patterns, or from all of them.";
+    row!("punsubscribe", |cx, args| unsubscribe_from(cx, Kind::Pattern, "punsubscribe", &args[1..]),
+        "[pattern [pattern ...]]", "Unsubscribes from patterns, or from all of them.";
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS), flags: SUBSCRIBING, group: Group::PubSub,
         since: "2.0.0", complexity: "O(N) where N is the number of patterns to unsubscribe from", ..Command::DEFAULT),
-    row!("spublish", spublish, "shardchannel message", "Publishes a message to a shard channel.";
-        replies: Replies::Integer, slot_args: Some(first_channel), flags: PUBLISHING, channels: Channels::First, keys: Keys::ONE,
-        key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
+    row!("spublish", |cx, args| send(cx, Kind::Shard, args), "shardchannel message", "Publishes a message to a shard channel.";
+        replies: Replies::Integer, slot_args: Some(|_| Positions::from_slice(&[1])), flags: PUBLISHING,
+        channels: Channels::First, keys: Keys::ONE, key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
         complexity: "O(N) where N is the number of subscribers of the shard channel", ..Command::DEFAULT),
     row!("ssubscribe", ssubscribe, "shardchannel [shardchannel ...]", "Subscribes to shard channels.";
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::AWAITS_LEADER), slot_args: Some(all_channels), flags: SUBSCRIBING,
         channels: Channels::All, keys: Keys::ALL, key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
         complexity: "O(N) where N is the number of shard channels to subscribe to", ..Command::DEFAULT),
-    row!("subscribe", subscribe, "channel [channel ...]", "Subscribes to channels.";
+    row!("subscribe", |cx, args| subscribe_to(cx, Kind::Channel, "subscribe", &args[1..]),
+        "channel [channel ...]", "Subscribes to channels.";
         traits: Traits::WHILE_SUBSCRIBED, flags: SUBSCRIBING, channels: Channels::All, group: Group::PubSub, since: "2.0.0",
         complexity: "O(N) where N is the number of channels to subscribe to", ..Command::DEFAULT),
-    row!("sunsubscribe", sunsubscribe, "[shardchannel [shardchannel ...]]",
-        "Unsubscribes from shard channels, or from all of them.";
+    row!("sunsubscribe", |cx, args| unsubscribe_from(cx, Kind::Shard, "sunsubscribe", &args[1..]),
+        "[shardchannel [shardchannel ...]]", "Unsubscribes from shard channels, or from all of them.";
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS), slot_args: Some(all_channels), flags: SUBSCRIBING,
         keys: Keys::ALL, key_uses: NOT_KEYS, group: Group::PubSub, since: "7.0.0",
         complexity: "O(N) where N is the number of shard channels to unsubscribe from", ..Command::DEFAULT),
-    row!("unsubscribe", unsubscribe, "[channel [channel ...]]", "Unsubscribes from channels, or from all of them.";
+    row!("unsubscribe", |cx, args| unsubscribe_from(cx, Kind::Channel, "unsubscribe", &args[1..]),
+        "[channel [channel ...]]", "Unsubscribes from channels, or from all of them.";
         traits: Traits::WHILE_SUBSCRIBED.union(Traits::ENDS_SUBSCRIPTIONS), flags: SUBSCRIBING, group: Group::PubSub,
         since: "2.0.0", complexity: "O(N) where N is the number of channels to unsubscribe from", ..Command::DEFAULT),
 ]);
@@ -77,10 +83,6 @@ pub const COMMANDS: &[Command] = &rows([
 /// All arguments: shard channels have hash slots, like keys.
 fn all_channels(args: &[&[u8]]) -> Positions {
     (1..args.len()).collect()
-}
-
-fn first_channel(_: &[&[u8]]) -> Positions {
-    Positions::from_slice(&[1])
 }
 
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
@@ -190,14 +192,6 @@ impl Work for UnsubscribeAll {
     }
 }
 
-fn subscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    subscribe_to(cx, Kind::Channel, "subscribe", &args[1..])
-}
-
-fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    subscribe_to(cx, Kind::Pattern, "psubscribe", &args[1..])
-}
-
 fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     // For backward compatibility, Redis allows subscribing in a transaction, but only with the older commands.
     if cx.session().flags.contains(SessionFlags::IN_EXEC) {
@@ -206,40 +200,12 @@ fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     subscribe_to(cx, Kind::Shard, "ssubscribe", &args[1..])
 }
 
-fn unsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    unsubscribe_from(cx, Kind::Channel, "unsubscribe", &args[1..])
-}
-
-fn punsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    unsubscribe_from(cx, Kind::Pattern, "punsubscribe", &args[1..])
-}
-
-fn sunsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    unsubscribe_from(cx, Kind::Shard, "sunsubscribe", &args[1..])
-}
-
-fn publish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    send(cx, Kind::Channel, args)
-}
-
-fn spublish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    send(cx, Kind::Shard, args)
-}
-
 fn send(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
     // The events of a script's changes are published before its messages.
     cx.engine.publish_events();
     let receivers = pubsub::publish_to_all(cx.engine, kind, args[1], args[2]);
     cx.reply.integer(receivers as i64);
     Ok(())
-}
-
-fn channels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    list(cx, Kind::Channel, args)
-}
-
-fn shardchannels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    list(cx, Kind::Shard, args)
 }
 
 fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
@@ -296,14 +262,6 @@ fn numpat(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn numsub(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    count(cx, Kind::Channel, &args[2..])
-}
-
-fn shardnumsub(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    count(cx, Kind::Shard, &args[2..])
-}
-
 fn count(cx: &mut Context<'_>, kind: Kind, names: &[&[u8]]) -> Result {
     cx.reply.array(names.len() * 2);
     for name in names {
@@ -313,23 +271,17 @@ fn count(cx: &mut Context<'_>, kind: Kind, names: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    help::reply(
-        cx,
-        args,
-        &[
-            "CHANNELS [<pattern>]",
-            "    Return the currently active channels matching a <pattern> (default: '*').",
-            "NUMPAT",
-            "    Return number of subscriptions to patterns.",
-            "NUMSUB [<channel> ...]",
-            "    Return the number of subscribers for the specified channels, excluding",
-            "    pattern subscriptions(default: no channels).",
-            "SHARDCHANNELS [<pattern>]",
-            "    Return the currently active shard level channels matching a <pattern> (default: '*').",
-            "SHARDNUMSUB [<shardchannel> ...]",
-            "    Return the number of subscribers for the specified shard level channel(s)",
-        ],
-    );
-    Ok(())
-}
+/// What `HELP` replies, as in Redis.
+const HELP: &[&str] = &[
+    "CHANNELS [<pattern>]",
+    "    Return the currently active channels matching a <pattern> (default: '*').",
+    "NUMPAT",
+    "    Return number of subscriptions to patterns.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers for the specified channels, excluding",
+    "    pattern subscriptions(default: no channels).",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers for the specified shard level channel(s)",
+];

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::commands::clients::client::on_or_off;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::command::{Command, Flags, Group, Traits, row};
 use crate::engine::context::Context;
 use crate::keyspace::tracking::{Client, Options};
 
@@ -16,40 +16,22 @@ const SUB: Command = Command {
 };
 
 /// The row of `CLIENT CACHING`.
-pub const CACHING: Command = Command {
-    name: "caching",
-    summary: "Includes the keys of the next command or transaction in tracking, or excludes them.",
-    syntax: "<YES | NO>",
-    handler: caching,
-    ..SUB
-};
+pub const CACHING: Command = row!("caching", caching, "<YES | NO>",
+    "Includes the keys of the next command or transaction in tracking, or excludes them."; ..SUB);
 
 /// The row of `CLIENT GETREDIR`.
-pub const GETREDIR: Command = Command {
-    name: "getredir",
-    summary: "Returns the ID of the client to which the tracking notifications of the connection are redirected.",
-    handler: getredir,
-    ..SUB
-};
+pub const GETREDIR: Command = row!("getredir", getredir,
+    "Returns the ID of the client to which the tracking notifications of the connection are redirected."; ..SUB);
 
 /// The row of `CLIENT TRACKING`.
-pub const TRACKING: Command = Command {
-    name: "tracking",
-    summary: "Controls tracking: the client is notified when keys that it has read, or keys with a prefix, change.",
-    complexity: "O(1). Some options may introduce additional complexity.",
-    syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
-    handler: tracking,
-    ..SUB
-};
+pub const TRACKING: Command = row!("tracking", tracking,
+    "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+    "Controls tracking: the client is notified when keys that it has read, or keys with a prefix, change.";
+    complexity: "O(1). Some options may introduce additional complexity.", ..SUB);
 
 /// The row of `CLIENT TRACKINGINFO`.
-pub const TRACKINGINFO: Command = Command {
-    name: "trackinginfo",
-    since: "6.2.0",
-    summary: "Returns the tracking state of the connection.",
-    handler: trackinginfo,
-    ..SUB
-};
+pub const TRACKINGINFO: Command = row!("trackinginfo", trackinginfo, "Returns the tracking state of the connection.";
+    since: "6.2.0", ..SUB);
 
 /// The arguments of `CLIENT TRACKING`.
 #[derive(Default)]

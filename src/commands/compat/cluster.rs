@@ -13,7 +13,6 @@ use crate::engine::context::Context;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
-const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
@@ -22,162 +21,72 @@ const ONE_NODE: &str = "The cluster is one shard that owns all slots: slots and 
 
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
-/// A subcommand that returns information.
-const fn query(name: &'static str, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
-    Command { name, syntax, summary, handler, ..ROW }
-}
-
-/// A subcommand that would change the cluster.
-const fn change(name: &'static str, syntax: &'static str, summary: &'static str) -> Command {
-    Command { name, flags: CHANGE, syntax, summary, refused: ONE_NODE, handler: refuse, ..ROW }
-}
-
-type Handler = crate::engine::command::Handler;
+/// What subcommands that would change the cluster have in common.
+const CHANGE: Command = Command { flags: ADMIN.union(Flags::NO_ASYNC_LOADING), refused: ONE_NODE, ..ROW };
 
 const OF_NODES: &str = "O(N) where N is the total number of Cluster nodes";
+const OF_REPLICAS: &str = "O(N) where N is the number of replicas.";
+const OF_RANGES: &str = "O(N) where N is the total number of the slots between the start slot and end slot arguments.";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
     row!("cluster", "A container for cluster commands. The cluster consists of this server, or of the replicated ones.";
         complexity: "Depends on subcommand.", flags: Flags::empty(), subcommands: &subrows([
-            Command {
-                complexity: "O(N) where N is the total number of hash slot arguments",
-                ..change("addslots", "slot:integer [slot:integer ...]", "Refused: all slots are assigned.")
-            },
-            Command {
-                since: "7.0.0",
-                complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
-                ..change(
-                    "addslotsrange",
-                    "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
-                    "Refused: all slots are assigned.",
-                )
-            },
-            Command {
-                tips: NONDETERMINISTIC,
-                refused: "",
-                handler: |cx, _| reply_in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
-                ..change(
-                    "bumpepoch",
-                    "",
-                    "Advances the configuration epoch. It stays as it is, because no other node has a higher one.",
-                )
-            },
-            Command {
-                flags: ADMIN,
-                tips: NONDETERMINISTIC,
-                complexity: "O(N) where N is the number of failure reports",
-                ..query(
-                    "count-failure-reports",
-                    "node-id",
-                    "Counts the active failure reports about a node: none.",
-                    count_failure_reports,
-                )
-            },
-            Command {
-                complexity: "O(1)",
-                ..query("countkeysinslot", "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
-            },
-            Command {
-                complexity: "O(N) where N is the total number of hash slot arguments",
-                ..change("delslots", "slot:integer [slot:integer ...]", "Refused: all slots stay assigned.")
-            },
-            Command {
-                since: "7.0.0",
-                complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
-                ..change(
-                    "delslotsrange",
-                    "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
-                    "Refused: all slots stay assigned.",
-                )
-            },
-            Command {
-                refused: "",
-                handler: nodes::failover,
-                ..change(
-                    "failover",
-                    "[FORCE | TAKEOVER]",
-                    "Makes a replicated node campaign for leadership. Refused without replicas.",
-                )
-            },
-            change("flushslots", "", "Refused: all slots stay assigned."),
-            Command { handler: forget, ..change("forget", "node-id", "Refused: the nodes cannot be changed.") },
-            Command {
-                tips: NONDETERMINISTIC,
-                complexity: "O(N) where N is the number of requested keys",
-                ..query("getkeysinslot", "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
-            },
+            row!("addslots", refuse, "slot:integer [slot:integer ...]", "Refused: all slots are assigned.";
+                complexity: "O(N) where N is the total number of hash slot arguments", ..CHANGE),
+            row!("addslotsrange", refuse, "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
+                "Refused: all slots are assigned."; since: "7.0.0", complexity: OF_RANGES, ..CHANGE),
+            row!("bumpepoch", |cx, _| reply_in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
+                "Advances the configuration epoch. It stays as it is, because no other node has a higher one.";
+                tips: NONDETERMINISTIC, refused: "", ..CHANGE),
+            row!("count-failure-reports", count_failure_reports, "node-id",
+                "Counts the active failure reports about a node: none.";
+                flags: ADMIN, tips: NONDETERMINISTIC, complexity: "O(N) where N is the number of failure reports", ..ROW),
+            row!("countkeysinslot", count_keys_in_slot, "slot:integer", "Returns the number of keys in a slot.";
+                complexity: "O(1)", ..ROW),
+            row!("delslots", refuse, "slot:integer [slot:integer ...]", "Refused: all slots stay assigned.";
+                complexity: "O(N) where N is the total number of hash slot arguments", ..CHANGE),
+            row!("delslotsrange", refuse, "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
+                "Refused: all slots stay assigned."; since: "7.0.0", complexity: OF_RANGES, ..CHANGE),
+            row!("failover", nodes::failover, "[FORCE | TAKEOVER]",
+                "Makes a replicated node campaign for leadership. Refused without replicas."; refused: "", ..CHANGE),
+            row!("flushslots", "Refused: all slots stay assigned."; ..CHANGE),
+            row!("forget", forget, "node-id", "Refused: the nodes cannot be changed."; ..CHANGE),
+            row!("getkeysinslot", get_keys_in_slot, "slot:integer count", "Returns keys in a slot.";
+                tips: NONDETERMINISTIC, complexity: "O(N) where N is the number of requested keys", ..ROW),
             Command {
                 handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
                 ..help::row(Group::Cluster, "5.0.0")
             },
-            Command { tips: NONDETERMINISTIC, ..query("info", "", "Returns the state of the cluster.", nodes::info) },
-            Command {
-                complexity: "O(N) where N is the number of bytes in the key.",
-                ..query("keyslot", "key:string", "Returns the slot of a key.", key_slot_of)
-            },
-            Command {
-                since: "7.0.0",
-                tips: NONDETERMINISTIC,
-                complexity: OF_NODES,
-                ..query("links", "", "Returns the connections to other nodes: none.", |cx, _| {
-                    reply_in_cluster(cx, |cx| cx.reply.array(0))
-                })
-            },
-            change("meet", "ip port:integer [cluster-bus-port:integer]", "Refused: the nodes cannot be changed."),
-            query("myid", "", "Returns the ID of the node.", nodes::my_id),
-            Command {
-                since: "7.2.0",
-                tips: NONDETERMINISTIC,
-                ..query("myshardid", "", "Returns the ID of the node's shard.", nodes::my_shard_id)
-            },
-            Command {
-                tips: NONDETERMINISTIC,
-                complexity: OF_NODES,
-                traits: Traits::ASKS_FOR_NODES,
-                ..query("nodes", "", "Returns the nodes and their slots as text.", nodes::nodes)
-            },
-            Command {
-                flags: ADMIN,
-                since: "5.0.0",
-                tips: NONDETERMINISTIC,
-                complexity: "O(N) where N is the number of replicas.",
-                ..query("replicas", "node-id", "Returns the replicas of a node.", nodes::replicas)
-            },
-            Command { handler: replicate, ..change("replicate", "node-id", "Refused: the nodes elect their leader.") },
-            Command {
+            row!("info", nodes::info, "Returns the state of the cluster."; tips: NONDETERMINISTIC, ..ROW),
+            row!("keyslot", |cx, args| reply_in_cluster(cx, |cx| cx.reply.integer(key_slot(args[2]).into())), "key:string",
+                "Returns the slot of a key."; complexity: "O(N) where N is the number of bytes in the key.", ..ROW),
+            row!("links", |cx, _| reply_in_cluster(cx, |cx| cx.reply.array(0)), "Returns the connections to other nodes: none.";
+                since: "7.0.0", tips: NONDETERMINISTIC, complexity: OF_NODES, ..ROW),
+            row!("meet", refuse, "ip port:integer [cluster-bus-port:integer]", "Refused: the nodes cannot be changed."; ..CHANGE),
+            row!("myid", nodes::my_id, "Returns the ID of the node."; ..ROW),
+            row!("myshardid", nodes::my_shard_id, "Returns the ID of the node's shard.";
+                since: "7.2.0", tips: NONDETERMINISTIC, ..ROW),
+            row!("nodes", nodes::nodes, "Returns the nodes and their slots as text.";
+                tips: NONDETERMINISTIC, complexity: OF_NODES, traits: Traits::ASKS_FOR_NODES, ..ROW),
+            row!("replicas", nodes::replicas, "node-id", "Returns the replicas of a node.";
+                flags: ADMIN, since: "5.0.0", tips: NONDETERMINISTIC, complexity: OF_REPLICAS, ..ROW),
+            row!("replicate", replicate, "node-id", "Refused: the nodes elect their leader."; ..CHANGE),
+            row!("reset", refuse, "[HARD | SOFT]", "Refused: the cluster cannot be changed.";
                 flags: ADMIN.union(Flags::NOSCRIPT),
                 complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
-                ..change("reset", "[HARD | SOFT]", "Refused: the cluster cannot be changed.")
-            },
-            change("saveconfig", "", "Refused: there is no configuration file of nodes."),
-            change("set-config-epoch", "config-epoch:integer", "Refused: the node has a configuration epoch."),
-            change(
-                "setslot",
-                "slot:integer <IMPORTING importing | MIGRATING migrating | NODE node | STABLE>",
-                "Refused: all slots stay assigned.",
-            ),
-            Command {
-                flags: ANY_TIME,
-                since: "7.0.0",
-                tips: NONDETERMINISTIC,
-                complexity: OF_NODES,
-                traits: Traits::ASKS_FOR_NODES,
-                ..query("shards", "", "Returns the shards with their slots and nodes.", nodes::shards)
-            },
-            Command {
-                flags: ADMIN,
-                tips: NONDETERMINISTIC,
-                complexity: "O(N) where N is the number of replicas.",
-                ..query("slaves", "node-id", "Returns the replicas of a node.", nodes::replicas)
-            },
-            Command {
-                flags: ANY_TIME,
-                tips: NONDETERMINISTIC,
-                complexity: OF_NODES,
-                traits: Traits::ASKS_FOR_NODES,
-                ..query("slots", "", "Returns the ranges of slots with their nodes.", nodes::slots)
-            },
+                ..CHANGE),
+            row!("saveconfig", "Refused: there is no configuration file of nodes."; ..CHANGE),
+            row!("set-config-epoch", refuse, "config-epoch:integer", "Refused: the node has a configuration epoch."; ..CHANGE),
+            row!("setslot", refuse, "slot:integer <IMPORTING importing | MIGRATING migrating | NODE node | STABLE>",
+                "Refused: all slots stay assigned."; ..CHANGE),
+            row!("shards", nodes::shards, "Returns the shards with their slots and nodes.";
+                flags: ANY_TIME, since: "7.0.0", tips: NONDETERMINISTIC, complexity: OF_NODES, traits: Traits::ASKS_FOR_NODES,
+                ..ROW),
+            row!("slaves", nodes::replicas, "node-id", "Returns the replicas of a node.";
+                flags: ADMIN, tips: NONDETERMINISTIC, complexity: OF_REPLICAS, ..ROW),
+            row!("slots", nodes::slots, "Returns the ranges of slots with their nodes.";
+                flags: ANY_TIME, tips: NONDETERMINISTIC, complexity: OF_NODES, traits: Traits::ASKS_FOR_NODES, ..ROW),
         ]), ..ROW),
     row!("readonly", accept,
         "Enables reading from a replica for the connection. It has no effect: only the master answers reads.";
@@ -199,10 +108,6 @@ fn refuse(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         true if cx.engine.replication().is_on() => Error::ONE_SHARD,
         true => Error::ONE_NODE,
     })
-}
-
-fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    reply_in_cluster(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
 }
 
 fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -5,24 +5,16 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Command, Flags, Group, Keys, rows};
+use crate::engine::command::{Command, Flags, Group, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::resp::reply::{Sink, WireReply};
 
 /// The row.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lcs",
-    flags: Flags::READONLY,
-    keys: Keys::TWO,
-    group: Group::String,
-    since: "7.0.0",
-    summary: "Finds the longest common subsequence of two string values.",
-    complexity: "O(N*M) for strings of N and M bytes",
-    syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
-    handler: lcs,
-    ..Command::DEFAULT
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("lcs", lcs, "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
+    "Finds the longest common subsequence of two string values.";
+    flags: Flags::READONLY, keys: Keys::TWO, group: Group::String, since: "7.0.0",
+    complexity: "O(N*M) for strings of N and M bytes", ..Command::DEFAULT)]);
 
 /// Number of cells of the table that count as one element of a job.
 const CELLS: usize = 32;

@@ -16,32 +16,23 @@ const ROW: Command = Command {
 const LOADS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "module",
-    flags: Flags::empty(),
-    summary: "A container for module commands. There are no modules.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("module", "A container for module commands. There are no modules.";
+    flags: Flags::empty(), complexity: "Depends on subcommand.", subcommands: &subrows([
         help::row(Group::Server, "5.0.0"),
         row!("list", list, "Returns the loaded modules: none."; tips: &["nondeterministic_output_order"], ..ROW),
-        row!("load", refuse, "path [arg [arg ...]]", "Refused: modules are not supported.";
+        row!("load", |_, _| Err(Error::NO_MODULES), "path [arg [arg ...]]", "Refused: modules are not supported.";
             refused: "Modules are not supported.", flags: LOADS, ..ROW),
-        row!("loadex", refuse, "path [CONFIG configs:(name value) [CONFIG configs:(name value) ...]] [ARGS args [args ...]]",
+        row!("loadex", |_, _| Err(Error::NO_MODULES),
+            "path [CONFIG configs:(name value) [CONFIG configs:(name value) ...]] [ARGS args [args ...]]",
             "Refused: modules are not supported.";
             refused: "Modules are not supported.", flags: LOADS, since: "7.0.0", ..ROW),
-        row!("unload", refuse, "name", "Refused: modules are not supported.";
+        row!("unload", |_, _| Err(Error::NO_MODULES), "name", "Refused: modules are not supported.";
             refused: "Modules are not supported.", flags: LOADS, ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW)]);
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.array(0);
     Ok(())
-}
-
-fn refuse(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(Error::NO_MODULES)
 }
 
 #[cfg(test)]

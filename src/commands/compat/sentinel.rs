@@ -11,7 +11,7 @@ use crate::base::glob;
 use crate::commands::reference::help;
 use crate::engine::Action;
 use crate::engine::command::options::integer;
-use crate::engine::command::{Command, Flags, Group, Handler, Traits, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::replication::{Node, Quorum, Role};
 
@@ -22,51 +22,36 @@ const ROW: Command = Command {
     traits: Traits::REPLICATED,
     group: Group::Server,
     since: "2.8.4",
+    complexity: "O(N) where N is the number of nodes",
     ..Command::DEFAULT
 };
 const ADMIN: Flags = ROW.flags.union(Flags::ADMIN);
 
-const fn query(name: &'static str, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
-    Command { name, syntax, summary, handler, complexity: "O(N) where N is the number of nodes", ..ROW }
-}
-
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "sentinel",
-    summary: "A container for Redis Sentinel's commands, which replicated servers answer.",
-    complexity: "Depends on subcommand.",
+pub const COMMANDS: &[Command] = &rows([row!("sentinel",
+    "A container for Redis Sentinel's commands, which replicated servers answer."; complexity: "Depends on subcommand.",
     subcommands: &subrows([
-        query("ckquorum", "master-name", "Checks whether a majority of the nodes answers.", check_quorum),
-        Command {
-            flags: ADMIN,
-            ..query("failover", "master-name", "Hands leadership over, to the node that has most of the log.", failover)
-        },
-        query("get-master-addr-by-name", "master-name", "Returns the leader's host and port, if there is a leader.", address),
+        row!("ckquorum", check_quorum, "master-name", "Checks whether a majority of the nodes answers."; ..ROW),
+        row!("failover", failover, "master-name", "Hands leadership over, to the node that has most of the log.";
+            flags: ADMIN, ..ROW),
+        row!("get-master-addr-by-name", address, "master-name", "Returns the leader's host and port, if there is a leader.";
+            ..ROW),
         Command {
             flags: ROW.flags,
             handler: help_if_replicated,
             traits: Traits::REPLICATED,
             ..help::row(Group::Server, "6.2.0")
         },
-        query(
-            "is-master-down-by-addr",
-            "ip port:integer current-epoch:integer runid",
-            "Checks whether the node with this address was the leader and is so no longer. There is no vote.",
-            is_down,
-        ),
-        query("master", "master-name", "Returns the state of the leader.", master),
-        query("masters", "", "Returns the state of the leader, in a list.", masters),
-        Command { since: "6.2.0", complexity: "O(1)", ..query("myid", "", "Returns the ID of the node.", my_id) },
-        Command { since: "5.0.0", ..query("replicas", "master-name", "Returns the state of the followers.", replicas) },
-        Command {
-            flags: ADMIN,
-            ..query("reset", "pattern", "Returns whether the name matches. There is nothing to reset.", reset)
-        },
-        query("sentinels", "master-name", "Returns the other nodes as Sentinels.", sentinels),
-        Command { since: "2.8.0", ..query("slaves", "master-name", "Returns the state of the followers.", replicas) },
-    ]),
-    ..ROW
-}]);
+        row!("is-master-down-by-addr", is_down, "ip port:integer current-epoch:integer runid",
+            "Checks whether the node with this address was the leader and is so no longer. There is no vote."; ..ROW),
+        row!("master", master, "master-name", "Returns the state of the leader."; ..ROW),
+        row!("masters", masters, "Returns the state of the leader, in a list."; ..ROW),
+        row!("myid", my_id, "Returns the ID of the node."; since: "6.2.0", complexity: "O(1)", ..ROW),
+        row!("replicas", replicas, "master-name", "Returns the state of the followers."; since: "5.0.0", ..ROW),
+        row!("reset", reset, "pattern", "Returns whether the name matches. There is nothing to reset."; flags: ADMIN, ..ROW),
+        row!("sentinels", sentinels, "master-name", "Returns the other nodes as Sentinels."; ..ROW),
+        row!("slaves", replicas, "master-name", "Returns the state of the followers."; since: "2.8.0", ..ROW),
+    ]), ..ROW)]);
 
 /// Fails as for an unknown command if the server is not replicated.
 fn check_replicated(cx: &Context<'_>, args: &[&[u8]]) -> Result {

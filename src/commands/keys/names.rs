@@ -29,7 +29,7 @@ const DELETE: Command = Command {
     complexity: "O(N) for N keys. Large values are freed in steps afterwards.",
     syntax: "key [key ...]",
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-    handler: del,
+    handler: |cx, args| count(cx, &args[1..], |db, key| db.force_delete(key, Event::DEL)),
     ..KEY
 };
 
@@ -38,7 +38,8 @@ pub const COMMANDS: &[Command] = &rows([
     row!("del", "Deletes keys."; traits: Traits::BOUNDED_COST, flags: Flags::WRITE, ..DELETE),
     row!("unlink", "Deletes keys. The same as DEL, which also frees large values in steps.";
         flags: WRITE_FAST, since: "4.0.0", ..DELETE),
-    row!("exists", exists, "key [key ...]", "Counts the keys that exist. A key that is given twice counts twice.";
+    row!("exists", |cx, args| count(cx, &args[1..], |db, key| db.look(key).is_some()), "key [key ...]",
+        "Counts the keys that exist. A key that is given twice counts twice.";
         replies: Replies::Integer, flags: READ_FAST, keys: Keys::ALL, key_uses: uses::EXAMINED, complexity: "O(N) for N keys",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"], ..KEY),
     row!("touch", touch, "key [key ...]", "Counts the keys that exist and updates their last access time.";
@@ -86,14 +87,6 @@ fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, 
     let hits = keys.iter().filter(|key| hit(&mut db, key)).count();
     cx.reply.integer(hits as i64);
     Ok(())
-}
-
-fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    count(cx, &args[1..], |db, key| db.force_delete(key, Event::DEL))
-}
-
-fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    count(cx, &args[1..], |db, key| db.look(key).is_some())
 }
 
 fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -5,23 +5,17 @@ use crate::base::ids::Key;
 use crate::base::words::{brief, pasteable};
 use crate::commands::locks::acquire::{LOCK, token};
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Categories, Command, Flags, rows};
+use crate::engine::command::{Categories, Command, Flags, row, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::refusal_error;
 use crate::engine::observe::notices::Notice;
 use crate::lock::history::breaks::Breaker;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.break",
-    flags: Flags::WRITE,
-    categories: Categories::LOCKADMIN,
-    summary: "Ends one grant of a lock or a semaphore, which LOCK.INFO shows by its token, and serves the next waiter at once. LOCK.WHY shows who did it, and why.",
-    complexity: "O(1), or O(N) for N waiters that are granted the lock together",
-    syntax: "key TOKEN token [REASON reason]",
-    handler: break_lock,
-    ..LOCK
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("lock.break", break_lock, "key TOKEN token [REASON reason]",
+    "Ends one grant of a lock or a semaphore, which LOCK.INFO shows by its token, and serves the next waiter at once. LOCK.WHY shows who did it, and why.";
+    flags: Flags::WRITE, categories: Categories::LOCKADMIN,
+    complexity: "O(1), or O(N) for N waiters that are granted the lock together", ..LOCK)]);
 
 fn break_lock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut of, mut reason): (Option<u64>, &[u8]) = (None, b"");

@@ -8,7 +8,7 @@ use crate::base::time::Now;
 use crate::base::words::{counted, long, pasteable};
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown};
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, Keys, rows};
+use crate::engine::command::{Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
@@ -29,15 +29,10 @@ const LEAKS: &str =
     "LOCK.LEAKS also lists plain keys that look like locks. Clients poll such keys, so they are not among the waiters.";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.doctor",
-    flags: Flags::READONLY,
-    keys: Keys::None,
-    summary: "Says in sentences which locks the most clients of the database wait for, who holds them, whether those holders are connected, and which command ends their grants. Shows only locks that the user may read.",
-    complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
-    handler: doctor,
-    ..READ
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("lock.doctor", doctor,
+    "Says in sentences which locks the most clients of the database wait for, who holds them, whether those holders are connected, and which command ends their grants. Shows only locks that the user may read.";
+    flags: Flags::READONLY, keys: Keys::None, complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
+    ..READ)]);
 
 /// A lock that others wait for, and whose holders wait for nothing in this database.
 struct Root {

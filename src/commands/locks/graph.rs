@@ -6,7 +6,7 @@ use crate::base::time::Now;
 use crate::commands::locks::info::{Holder, Most, READ, Shown, shown, write_holders};
 use crate::engine::Engine;
 use crate::engine::command::options::{integer, option};
-use crate::engine::command::{Command, Flags, Keys, rows};
+use crate::engine::command::{Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
@@ -23,17 +23,11 @@ const MOST: Most = Most { holders: 100, waiters: 0 };
 const NODE: i64 = 8;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.graph",
-    flags: Flags::READONLY,
+pub const COMMANDS: &[Command] = &rows([row!("lock.graph", graph, "[name] [COUNT count]",
+    "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it. Says which holders wait in another database or for a lock that the user may not read, and whether there may be more than it shows. Shows only locks that the user may read.";
     // The name is one of those that may be shown, not a key that is accessed: to a user who may not read it, it is no lock.
-    keys: Keys::None,
-    summary: "Returns which locks block which, as trees: first the locks whose holders wait for nothing, with all that they block below them. With a name, the paths to that lock and what is below it. Says which holders wait in another database or for a lock that the user may not read, and whether there may be more than it shows. Shows only locks that the user may read.",
-    complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed",
-    syntax: "[name] [COUNT count]",
-    handler: graph,
-    ..READ
-}]);
+    flags: Flags::READONLY, keys: Keys::None,
+    complexity: "O(N) for N holders and waiters, of which at most 100,000 are followed", ..READ)]);
 
 fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (name, rest) = match &args[1..] {

@@ -2,18 +2,12 @@
 
 use crate::base::error::Result;
 use crate::commands::locks::acquire::LOCK;
-use crate::engine::command::{Command, Flags, Group, Keys, rows};
+use crate::engine::command::{Command, Flags, Group, Keys, row, rows};
 use crate::engine::context::Context;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.help",
-    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
-    keys: Keys::None,
-    summary: "Lists the commands for locks, semaphores and latches.",
-    handler: help,
-    ..LOCK
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("lock.help", help, "Lists the commands for locks, semaphores and latches.";
+    flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST), keys: Keys::None, ..LOCK)]);
 
 /// The first thing to know when something is wrong.
 const HANGS: &str = "Does everything hang? LOCK.DOCTOR says what for, who holds it, and how to end that.";

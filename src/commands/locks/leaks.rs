@@ -6,7 +6,7 @@ use crate::base::time::Now;
 use crate::commands::locks::info::READ;
 use crate::commands::locks::list::check_pattern;
 use crate::engine::Engine;
-use crate::engine::command::{Categories, Command, Flags, Keys, rows};
+use crate::engine::command::{Categories, Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::engine::faults::leaks::{Leak, Search};
 use crate::engine::jobs::{ReplyKind, Work};
@@ -20,17 +20,11 @@ const SHOWN_MAX: usize = 10_000;
 const SHOW_COST: usize = 8;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.leaks",
-    flags: Flags::READONLY,
-    keys: Keys::None,
-    categories: Categories::LOCKADMIN,
-    summary: "Returns the locks that are held in all databases: native locks, and plain keys that match a pattern or, without patterns, look like locks. Shows only locks that the user may read.",
+pub const COMMANDS: &[Command] = &rows([row!("lock.leaks", leaks, "[pattern [pattern ...]]",
+    "Returns the locks that are held in all databases: native locks, and plain keys that match a pattern or, without patterns, look like locks. Shows only locks that the user may read.";
+    flags: Flags::READONLY, keys: Keys::None, categories: Categories::LOCKADMIN,
     complexity: "O(N) for N keys, of which at most 100,000 are examined. At most 10,000 locks are returned, the first by name.",
-    syntax: "[pattern [pattern ...]]",
-    handler: leaks,
-    ..READ
-}]);
+    ..READ)]);
 
 /// `FAULT LEAKS`: examines all keys.
 pub(crate) fn all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -17,7 +17,7 @@ use crate::commands::locks::acquire::check_owner;
 use crate::commands::locks::info::{Extra, Most, READ, Shown, shown, write};
 use crate::engine::Engine;
 use crate::engine::command::options::{Tail, upper};
-use crate::engine::command::{Command, Flags, Keys, rows};
+use crate::engine::command::{Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::users::sight::Sight;
@@ -37,16 +37,12 @@ const WALK_MAX: usize = 100_000;
 const SHOW_COST: usize = 8;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.list",
-    flags: Flags::READONLY,
-    keys: Keys::None,
-    summary: "Returns the locks of a database that the user may read: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.",
+pub const COMMANDS: &[Command] = &rows([row!("lock.list", list,
+    "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [SHOW most] [COUNT count]",
+    "Returns the locks of a database that the user may read: those with the most waiters first, or with WAITING those with the longest wait. SHOW limits how many holders and waiters are shown of each, and adds their numbers. OWNER selects those that an owner holds or waits for, HELD those with a grant of at least this age.";
+    flags: Flags::READONLY, keys: Keys::None,
     complexity: "O(N) for N keys, of which at most 100,000 are examined, and N contended locks. No keys are examined with CONTENDED, WAITING or, up to 10,000 semaphores in a database, KIND semaphore.",
-    syntax: "[MATCH pattern] [CONTENDED] [OWNER owner] [KIND kind] [WAITING milliseconds] [HELD milliseconds] [SHOW most] [COUNT count]",
-    handler: list,
-    ..READ
-}]);
+    ..READ)]);
 
 /// Which locks are wanted.
 struct Filter {

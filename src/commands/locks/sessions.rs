@@ -2,22 +2,16 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::locks::acquire::{LOCK, milliseconds};
-use crate::engine::command::{Command, Flags, Keys, rows};
+use crate::engine::command::{Command, Flags, Keys, row, rows};
 use crate::engine::context::Context;
 use crate::engine::locks::ENDED_AT_ONCE;
 use crate::lock::sessions::ID_MAX;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "lock.session",
-    flags: Flags::WRITE.union(Flags::FAST).union(Flags::NOSCRIPT),
-    keys: Keys::None,
-    summary: "Names the lock session of a connection, or takes one over. Its SESSION grants outlive the connection by the grace period. END ends the session and its grants. Returns the number of grants.",
-    complexity: "O(1), or O(N) for N grants that END ends",
-    syntax: "id [GRACE milliseconds | END]",
-    handler: session,
-    ..LOCK
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("lock.session", session, "id [GRACE milliseconds | END]",
+    "Names the lock session of a connection, or takes one over. Its SESSION grants outlive the connection by the grace period. END ends the session and its grants. Returns the number of grants.";
+    flags: Flags::WRITE.union(Flags::FAST).union(Flags::NOSCRIPT), keys: Keys::None,
+    complexity: "O(1), or O(N) for N grants that END ends", ..LOCK)]);
 
 fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let id = args[1];

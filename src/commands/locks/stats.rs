@@ -24,18 +24,11 @@ pub const COMMANDS: &[Command] = &rows([
     row!("lock.why", why, "key",
         "Returns the last events of a lock: grants, refusals and waits, with their owners and times. The grants of present holders and the last end of a grant are always among them.";
         complexity: "O(N) for N holders", ..READ),
-    Command {
-        name: "lock.recent",
-        flags: Flags::READONLY,
-        keys: Keys::None,
+    row!("lock.recent", recent, "[COUNT count]",
+        "Returns the latest events of the locks of all databases that an operator asks about, the latest first: broken grants, refused deadlocks, ended leases and sessions. Shows only locks that the user may read.";
         // It shows the names of all databases, and who broke grants.
         categories: Categories::LOCKADMIN,
-        summary: "Returns the latest events of the locks of all databases that an operator asks about, the latest first: broken grants, refused deadlocks, ended leases and sessions. Shows only locks that the user may read.",
-        complexity: "O(N) for N events, of which there are at most 256",
-        syntax: "[COUNT count]",
-        handler: recent,
-        ..READ
-    },
+        flags: Flags::READONLY, keys: Keys::None, complexity: "O(N) for N events, of which there are at most 256", ..READ),
     row!("lock.slowlog", slowlog, "<GET [count] | LEN | RESET>",
         "Returns, counts or clears the last long waits for locks that the user may read.";
         flags: Flags::ADMIN, keys: Keys::None, access: Access::Read, ..READ),

@@ -7,25 +7,16 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::engine::command::options::{integer, optional};
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, rows};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, row, rows};
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "cl.throttle",
-    group: Group::Lock,
-    since: "Portcullis 0.1.0",
-    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
-    keys: Keys::ONE,
-    access: Access::ReadWrite,
-    summary: "Counts a request against a rate limit and returns whether it is allowed.",
-    syntax: "key max-burst count period [quantity]",
-    natives: Natives::Checked,
-    handler: throttle,
-    ..Command::DEFAULT
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("cl.throttle", throttle, "key max-burst count period [quantity]",
+    "Counts a request against a rate limit and returns whether it is allowed.";
+    group: Group::Lock, since: "Portcullis 0.1.0", flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST), keys: Keys::ONE,
+    access: Access::ReadWrite, natives: Natives::Checked, ..Command::DEFAULT)]);
 
 const THROTTLE: Event = Event::new(Classes::STRING, "cl.throttle");
 /// Maximum time that a limit looks ahead, in microseconds: some 35 years.

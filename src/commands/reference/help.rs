@@ -22,12 +22,11 @@ pub fn from_rows(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         lines.push(format!("{} {args}", row.name.to_ascii_uppercase()).trim_end().to_owned());
         lines.push(format!("    {}", row.summary));
     }
-    reply(cx, args, &lines);
-    Ok(())
+    reply(cx, args, &lines)
 }
 
 /// Replies with the help of the container `args[0]`. `lines` are usage lines, each followed by its indented explanation.
-pub fn reply<S: AsRef<str>>(cx: &mut Context<'_>, args: &[&[u8]], lines: &[S]) {
+pub fn reply<S: AsRef<str>>(cx: &mut Context<'_>, args: &[&[u8]], lines: &[S]) -> Result {
     let container = String::from_utf8_lossy(args[0]).to_uppercase();
     cx.reply.array(lines.len() + 3);
     cx.reply.simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
@@ -36,4 +35,5 @@ pub fn reply<S: AsRef<str>>(cx: &mut Context<'_>, args: &[&[u8]], lines: &[S]) {
     }
     cx.reply.simple("HELP");
     cx.reply.simple("    Print this help.");
+    Ok(())
 }

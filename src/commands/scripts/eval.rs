@@ -19,21 +19,17 @@ const SCRIPT: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIP
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    row!("eval", eval, BY_SOURCE, "Runs a Lua script.";
+    row!("eval", |cx, args| run(cx, Source::Text(args[1]), args, false), BY_SOURCE, "Runs a Lua script.";
         runs: Runs::Source, key_notes: ACCESS_NOTE, since: "2.6.0", complexity: COST, ..RUN),
-    row!("evalsha", evalsha, BY_DIGEST, "Runs a cached Lua script by its SHA-1 digest.";
+    row!("evalsha", |cx, args| run_cached(cx, args, false), BY_DIGEST, "Runs a cached Lua script by its SHA-1 digest.";
         runs: Runs::Digest, since: "2.6.0", complexity: COST, ..RUN),
-    row!("eval_ro", eval_ro, BY_SOURCE, "Runs a read-only Lua script.";
+    row!("eval_ro", |cx, args| run(cx, Source::Text(args[1]), args, true), BY_SOURCE, "Runs a read-only Lua script.";
         runs: Runs::Source, key_notes: ACCESS_NOTE, since: "7.0.0", complexity: COST, ..RUN_READ_ONLY),
-    row!("evalsha_ro", evalsha_ro, BY_DIGEST, "Runs a cached read-only Lua script by its SHA-1 digest.";
+    row!("evalsha_ro", |cx, args| run_cached(cx, args, true), BY_DIGEST,
+        "Runs a cached read-only Lua script by its SHA-1 digest.";
         runs: Runs::Digest, since: "7.0.0", complexity: COST, ..RUN_READ_ONLY),
-    Command {
-        name: "script",
-        flags: Flags::empty(),
-        since: "2.6.0",
-        summary: "A container for script cache commands.",
-        complexity: "Depends on subcommand.",
-        subcommands: &subrows([
+    row!("script", "A container for script cache commands.";
+        flags: Flags::empty(), since: "2.6.0", complexity: "Depends on subcommand.", subcommands: &subrows([
             row!("debug", debug, "<YES | SYNC | NO>", "Accepts NO. There is no script debugger."; since: "3.2.0", ..SCRIPT),
             row!("exists", exists, "sha1 [sha1 ...]", "Checks which scripts are cached.";
                 since: "2.6.0", complexity: "O(N) with N being the number of scripts to check.",
@@ -49,36 +45,10 @@ pub const COMMANDS: &[Command] = &rows([
                 flags: Flags::NOSCRIPT.union(Flags::STALE), since: "2.6.0",
                 complexity: "O(N) with N being the length in bytes of the script body.",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"], ..SCRIPT),
-            Command {
-                name: "show",
-                // From Valkey.
-                since: "8.0.0",
-                summary: "Returns the source of a cached script.",
-                complexity: "O(1).",
-                syntax: "sha1",
-                handler: show,
-                ..SCRIPT
-            },
-        ]),
-        ..SCRIPT
-    },
+            // From Valkey.
+            row!("show", show, "sha1", "Returns the source of a cached script."; since: "8.0.0", complexity: "O(1).", ..SCRIPT),
+        ]), ..SCRIPT),
 ]);
-
-fn eval(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    run(cx, Source::Text(args[1]), args, false)
-}
-
-fn eval_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    run(cx, Source::Text(args[1]), args, true)
-}
-
-fn evalsha(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    run_cached(cx, args, false)
-}
-
-fn evalsha_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    run_cached(cx, args, true)
-}
 
 fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     // An argument that cannot be a SHA-1 is refused before the number of keys is parsed, as in Redis.

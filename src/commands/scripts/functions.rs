@@ -30,8 +30,9 @@ const FCALL: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &rows([
-    row!("fcall", fcall, "Calls a function."; ..FCALL),
-    row!("fcall_ro", fcall_ro, "Calls a read-only function."; flags: RUN_READ_ONLY.flags, access: RUN_READ_ONLY.access, ..FCALL),
+    row!("fcall", |cx, args| call(cx, args, false), "Calls a function."; ..FCALL),
+    row!("fcall_ro", |cx, args| call(cx, args, true), "Calls a read-only function.";
+        flags: RUN_READ_ONLY.flags, access: RUN_READ_ONLY.access, ..FCALL),
     row!("function", "A container for function library commands.";
         flags: Flags::empty(), complexity: "Depends on subcommand.", subcommands: &subrows([
             row!("delete", delete, "library-name", "Deletes a library and its functions.";
@@ -58,14 +59,6 @@ pub const COMMANDS: &[Command] = &rows([
                 tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"], ..FUNCTION),
         ]), ..FUNCTION),
 ]);
-
-fn fcall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    call(cx, args, false)
-}
-
-fn fcall_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    call(cx, args, true)
-}
 
 fn call(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     fail_if!(!cx.engine.lua().functions.contains(args[1]), Error::FUNCTION_NOT_FOUND);

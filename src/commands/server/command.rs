@@ -25,14 +25,8 @@ const ROW: Command = Command {
 const UNORDERED: &[&str] = &["nondeterministic_output_order"];
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "command",
-    arity: -1,
-    since: "2.8.13",
-    summary: "Returns details about all commands.",
-    tips: UNORDERED,
-    handler: command,
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("command", command, "Returns details about all commands.";
+    arity: -1, since: "2.8.13", tips: UNORDERED, subcommands: &subrows([
         row!("count", count, "Returns the number of commands."; since: "2.8.13", complexity: "O(1)", ..ROW),
         row!("docs", docs, "[command-name [command-name ...]]",
             "Returns documentation of commands: what they do and their arguments.";
@@ -49,9 +43,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
         row!("list", list, "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
             "Returns the names of commands.";
             since: "7.0.0", complexity: "O(N) where N is the number of commands.", tips: UNORDERED, ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW)]);
 
 /// All commands; each container is followed by its subcommands.
 pub(crate) fn with_subcommands() -> impl Iterator<Item = Named> {

@@ -16,25 +16,18 @@ const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all
 const SUB: Command = Command { flags: ADMIN, group: Group::Server, since: "2.0.0", ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "config",
-    group: Group::Server,
-    since: "2.0.0",
-    summary: "A container for server configuration commands.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("config", "A container for server configuration commands.";
+    group: Group::Server, since: "2.0.0", complexity: "Depends on subcommand.", subcommands: &subrows([
         row!("get", get, "parameter [parameter ...]", "Returns the directives that match the patterns, and their values.";
             complexity: "O(N) when N is the number of configuration parameters provided", ..SUB),
-        Command { handler: help, ..help::row(Group::Server, "5.0.0") },
+        Command { handler: |cx, args| help::reply(cx, args, HELP), ..help::row(Group::Server, "5.0.0") },
         row!("resetstat", resetstat, "Resets the statistics of INFO."; tips: TO_ALL_NODES, ..SUB),
         row!("rewrite", rewrite, "Writes the current directives to the configuration file.";
             since: "2.8.0", tips: TO_ALL_NODES, ..SUB),
         row!("set", set, "parameter value [parameter value ...]", "Sets directives: all of them, or none if one fails.";
             secrets: secret_values, complexity: "O(N) when N is the number of configuration parameters provided",
             tips: TO_ALL_NODES, ..SUB),
-    ]),
-    ..Command::DEFAULT
-}]);
+    ]), ..Command::DEFAULT)]);
 
 /// The secret values in a `CONFIG SET`.
 fn secret_values(args: &[&[u8]]) -> Positions {
@@ -130,23 +123,17 @@ fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    help::reply(
-        cx,
-        args,
-        &[
-            "GET <pattern>",
-            "    Return parameters matching the glob-like <pattern> and their values.",
-            "SET <directive> <value>",
-            "    Set the configuration <directive> to <value>.",
-            "RESETSTAT",
-            "    Reset statistics reported by the INFO command.",
-            "REWRITE",
-            "    Rewrite the configuration file.",
-        ],
-    );
-    Ok(())
-}
+/// What `HELP` replies, as in Redis.
+const HELP: &[&str] = &[
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET <directive> <value>",
+    "    Set the configuration <directive> to <value>.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+    "REWRITE",
+    "    Rewrite the configuration file.",
+];
 
 #[cfg(test)]
 mod tests {

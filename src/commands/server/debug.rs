@@ -127,8 +127,7 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let Some(subcommand) = SUBCOMMANDS.iter().find(|subcommand| subcommand.is_named(args[1])) else {
         if args.len() == 2 && args[1].eq_ignore_ascii_case(b"help") {
             let lines: Vec<&str> = SUBCOMMANDS.iter().flat_map(|subcommand| subcommand.help).copied().collect();
-            help::reply(cx, args, &lines);
-            return Ok(());
+            return help::reply(cx, args, &lines);
         }
         return Err(Error::subcommand_syntax(args));
     };

@@ -25,13 +25,8 @@ const ROW: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "latency",
-    flags: Flags::empty(),
-    summary: "A container for latency diagnostics commands.",
-    complexity: "Depends on subcommand.",
-    tips: &[],
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("latency", "A container for latency diagnostics commands.";
+    flags: Flags::empty(), complexity: "Depends on subcommand.", tips: &[], subcommands: &subrows([
         row!("doctor", doctor, "Reports latency problems in words."; ..ROW),
         row!("graph", graph, "event", "Draws the latency of an event as a graph."; ..ROW),
         help::row(Group::Server, "2.8.13"),
@@ -44,9 +39,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
             tips: &["request_policy:all_nodes", "response_policy:agg_sum"], ..ROW),
         row!("turns", turns, "Returns how long the event loop ran without a break, during which no other client was served.";
             since: PORTCULLIS_VERSION, complexity: "O(1)", ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW)]);
 
 fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let config = cx.engine.config();

@@ -18,11 +18,8 @@ const ROW: Command = Command { group: Group::Server, since: "4.0.0", ..Command::
 const FROM_ALL_SHARDS: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "memory",
-    summary: "A container for memory diagnostics commands.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("memory", "A container for memory diagnostics commands.";
+    complexity: "Depends on subcommand.", subcommands: &subrows([
         row!("doctor", doctor, "Reports memory problems in words."; tips: FROM_ALL_SHARDS, ..ROW),
         help::row(Group::Server, "4.0.0"),
         row!("malloc-stats", malloc_stats, "Returns the allocator's statistics. The allocator keeps none.";
@@ -33,9 +30,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
         row!("usage", usage, "key [SAMPLES count]", "Returns the memory usage of a key and its value in bytes.";
             flags: Flags::READONLY, keys: Keys::Range { first: 2, last: 2, step: 1 },
             key_uses: &[(Access::Read, KeyUse::empty())], ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW)]);
 
 fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut rest = Tail(&args[3..]);

@@ -8,7 +8,7 @@ use crate::base::version::PORTCULLIS_VERSION;
 use crate::commands::reference::help;
 use crate::engine::Action;
 use crate::engine::command::options::optional;
-use crate::engine::command::{Command, Flags, Group, Handler, Traits, rows, subrows};
+use crate::engine::command::{Command, Flags, Group, Traits, row, rows, subrows};
 use crate::engine::context::Context;
 use crate::engine::replication::members::MemberChange;
 use crate::engine::replication::report::Known;
@@ -24,34 +24,17 @@ const ROW: Command = Command {
     ..Command::DEFAULT
 };
 
-const fn row(name: &'static str, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
-    Command { name, syntax, summary, handler, ..ROW }
-}
-
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "node",
-    summary: "A container for the commands of a cluster of replicated servers.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
-        row(
-            "add",
-            "node-id:integer address",
-            "Adds a running node, by its address among the nodes. The reply comes when it votes. Sent to the leader.",
-            add,
-        ),
-        row(
-            "handover",
-            "[node-id:integer]",
-            "Hands leadership over to a node, or to the one that has most of the log. Any node takes it.",
-            hand_over,
-        ),
+pub const COMMANDS: &[Command] = &rows([row!("node", "A container for the commands of a cluster of replicated servers.";
+    complexity: "Depends on subcommand.", subcommands: &subrows([
+        row!("add", add, "node-id:integer address",
+            "Adds a running node, by its address among the nodes. The reply comes when it votes. Sent to the leader."; ..ROW),
+        row!("handover", hand_over, "[node-id:integer]",
+            "Hands leadership over to a node, or to the one that has most of the log. Any node takes it."; ..ROW),
         Command { flags: ROW.flags, traits: ROW.traits, ..help::row(Group::Server, "Portcullis 0.1.0") },
-        row("remove", "node-id:integer", "Removes a node that does not lead. Sent to the leader.", remove),
-        row("status", "", "Returns what the node knows of itself and of the others.", status),
-    ]),
-    ..ROW
-}]);
+        row!("remove", remove, "node-id:integer", "Removes a node that does not lead. Sent to the leader."; ..ROW),
+        row!("status", status, "Returns what the node knows of itself and of the others."; ..ROW),
+    ]), ..ROW)]);
 
 fn check_replicated(cx: &Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.replication().is_on() { Ok(()) } else { Err(Error::unknown_command(args)) }

@@ -55,15 +55,12 @@ pub const COMMANDS: &[Command] = &rows([
         "Runs a debugging command, such as DIGEST, OBJECT, SET-ACTIVE-EXPIRE or SLEEP.";
         traits: Traits::DEBUG, flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT), group: Group::Server,
         complexity: "Depends on subcommand.", ..Command::DEFAULT),
-    row!("monitor", monitor, "Streams the requests of all clients to this one, except administrative commands.";
+    row!("monitor", |cx, _| monitor::begin(cx),
+        "Streams the requests of all clients to this one, except administrative commands.";
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT), group: Group::Server, ..Command::DEFAULT),
     row!("lolwut", lolwut, "[VERSION version]", "Draws a gate with the version of the server.";
         flags: Flags::READONLY.union(Flags::FAST), group: Group::Server, since: "5.0.0", ..Command::DEFAULT),
 ]);
-
-fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    monitor::begin(cx)
-}
 
 fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     // INFO is counted after its report, when it completes.

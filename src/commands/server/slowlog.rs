@@ -14,12 +14,8 @@ const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 const ROW: Command = Command { group: Group::Server, since: "2.2.12", flags: Flags::ADMIN.union(ANY_TIME), ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "slowlog",
-    flags: Flags::empty(),
-    summary: "A container for slow log commands.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("slowlog", "A container for slow log commands.";
+    flags: Flags::empty(), complexity: "Depends on subcommand.", subcommands: &subrows([
         row!("get", get, "[count]", "Returns the entries of the slow log, the newest first.";
             complexity: "O(N) where N is the number of entries returned",
             tips: &["request_policy:all_nodes", "nondeterministic_output"], ..ROW),
@@ -29,9 +25,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
         row!("reset", reset, "Clears the slow log.";
             complexity: "O(N) where N is the number of entries in the slowlog",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"], ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW)]);
 
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match args {

@@ -9,13 +9,8 @@ use crate::resp::reply::Sink;
 use crate::store::values::stream::{Consumer, Group, Stream, StreamId};
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "xinfo",
-    keys: Keys::None,
-    summary: "A container for commands that inspect streams.",
-    subcommands: XINFO,
-    ..STREAM
-}]);
+pub const COMMANDS: &[Command] = &rows([row!("xinfo", "A container for commands that inspect streams.";
+    keys: Keys::None, subcommands: XINFO, ..STREAM)]);
 
 const SUB: Command = Command { flags: READ, keys: Keys::Range { first: 2, last: 2, step: 1 }, ..STREAM };
 

@@ -21,12 +21,9 @@ const ROW: Command = Command {
 const PASSING: &str = "O(N) for N keys, leases and waits that end meanwhile";
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "clock",
-    flags: Flags::empty(),
-    summary: "A container for commands that control the clock of a server in test mode.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([
+    row!("clock", "A container for commands that control the clock of a server in test mode.";
+    flags: Flags::empty(), complexity: "Depends on subcommand.", subcommands: &subrows([
         row!("advance", |cx, args| order(cx, ClockOrder::Advance(within(args[2], 0)? as u64)), "milliseconds",
             "Moves the clock forward, frozen or not. Everything that becomes due meanwhile happens in order before the reply.";
             complexity: PASSING, ..ROW),
@@ -42,9 +39,8 @@ pub const COMMANDS: &[Command] = &rows([Command {
         row!("skew", |cx, args| order(cx, ClockOrder::Skew(within(args[2], -(FAR_MS as i64))?)), "milliseconds",
             "Shifts only the wall clock, forward or back. Leases and expirations do not change.";
             ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW),
+]);
 
 /// Parses milliseconds, which must be at least `least`.
 fn within(text: &[u8], least: i64) -> Result<i64> {

@@ -21,12 +21,8 @@ const ROW: Command = Command {
 };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &rows([Command {
-    name: "fault",
-    flags: Flags::empty(),
-    summary: "A container for fault injection commands of a server in test mode.",
-    complexity: "Depends on subcommand.",
-    subcommands: &subrows([
+pub const COMMANDS: &[Command] = &rows([row!("fault", "A container for fault injection commands of a server in test mode.";
+    flags: Flags::empty(), complexity: "Depends on subcommand.", subcommands: &subrows([
         row!("add", add,
             "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
                      DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER | \
@@ -53,9 +49,7 @@ pub const COMMANDS: &[Command] = &rows([Command {
             complexity: "O(N) for N keys", ..ROW),
         row!("seed", seed, "seed:integer", "Restarts the random sequence of fault injection, so that a run can be repeated.";
             ..ROW),
-    ]),
-    ..ROW
-}]);
+    ]), ..ROW)]);
 
 fn check(cx: &Context<'_>) -> Result {
     match cx.engine.test_mode() {
