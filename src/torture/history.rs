@@ -54,283 +54,108 @@ named! {
     }
 }
 
-/// A kind of event.
+/// A kind of event. `op` is the number of the acquisition, `lock` and `server` are numbers, too; `trace` is what servers did,
+/// and `for_us` how long the fault lasts. `by_ms` is the change of a clock in milliseconds; `ppm` is its rate in parts per
+/// million, and positive is fast.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub enum EventKind {
-    /// A client begins to acquire a lock.
-    Acquire {
-        /// Number of the acquisition.
-        op: Op,
-        /// Number of the lock.
-        lock: u32,
-        /// The requested lease.
-        lease_us: u64,
-        /// Maximum time to wait.
-        wait_us: u64,
-        /// Number of the job among the client's jobs.
-        job: u32,
-    },
-    /// The lock was granted.
-    Granted {
-        /// Number of the acquisition.
-        op: Op,
-        /// The fencing token.
-        token: Option<u64>,
-        /// Until when the holder counts on the lock, in true time.
-        valid_until_us: Option<u64>,
-        /// Whether a watchdog renews the lease.
-        watched: bool,
-        /// What servers did.
-        trace: Trace,
-    },
+    /// A client begins to acquire a lock with a lease. It waits for at most `wait_us`; `job` is the number of the job among
+    /// the client's.
+    Acquire { op: Op, lock: u32, lease_us: u64, wait_us: u64, job: u32 },
+    /// The lock was granted, with a fencing token. Until `valid_until_us`, in true time, the holder counts on the lock;
+    /// `watched`: a watchdog renews the lease.
+    Granted { op: Op, token: Option<u64>, valid_until_us: Option<u64>, watched: bool, trace: Trace },
     /// The lock was not granted in time.
-    NotGranted {
-        /// Number of the acquisition.
-        op: Op,
-        /// What servers did.
-        trace: Trace,
-    },
-    /// The attempt to acquire the lock failed.
-    Failed {
-        /// Number of the acquisition.
-        op: Op,
-        /// Whether it may have been granted.
-        maybe: bool,
-        /// What servers did.
-        trace: Trace,
-    },
+    NotGranted { op: Op, trace: Trace },
+    /// The attempt to acquire the lock failed; `maybe`: it may have been granted.
+    Failed { op: Op, maybe: bool, trace: Trace },
     /// The holder enters its critical section.
-    Enter {
-        /// Number of the acquisition.
-        op: Op,
-    },
+    Enter { op: Op },
     /// The holder leaves its critical section.
-    Exit {
-        /// Number of the acquisition.
-        op: Op,
-    },
+    Exit { op: Op },
     /// The holder sends a write to the guarded resource.
-    Write {
-        /// Number of the acquisition.
-        op: Op,
-    },
-    /// The write ended.
-    Written {
-        /// Number of the acquisition.
-        op: Op,
-        /// Whether the resource accepted it.
-        outcome: Outcome,
-    },
+    Write { op: Op },
+    /// The write ended; the outcome is whether the resource accepted it.
+    Written { op: Op, outcome: Outcome },
     /// The holder begins to renew its lease.
-    Renew {
-        /// Number of the acquisition.
-        op: Op,
-    },
-    /// A renewal ended.
-    Renewed {
-        /// Number of the acquisition.
-        op: Op,
-        /// Whether the lease was renewed.
-        outcome: Outcome,
-        /// Until when the holder now counts on the lock, in true time.
-        valid_until_us: Option<u64>,
-        /// What servers did.
-        trace: Trace,
-    },
+    Renew { op: Op },
+    /// A renewal ended; the outcome is whether the lease was renewed. Until `valid_until_us`, in true time, the holder now
+    /// counts on the lock.
+    Renewed { op: Op, outcome: Outcome, valid_until_us: Option<u64>, trace: Trace },
     /// The holder begins to release the lock.
-    Release {
-        /// Number of the acquisition.
-        op: Op,
-    },
-    /// The release ended.
-    Released {
-        /// Number of the acquisition.
-        op: Op,
-        /// The result. `None` if the release failed and may have been carried out.
-        outcome: Option<ReleaseOutcome>,
-        /// Number of attempts.
-        tries: u32,
-        /// What servers did for the last attempt.
-        trace: Trace,
-    },
+    Release { op: Op },
+    /// The release ended after a number of tries; the trace is that of the last one. The outcome is `None` if the release
+    /// failed and may have been carried out.
+    Released { op: Op, outcome: Option<ReleaseOutcome>, tries: u32, trace: Trace },
     /// The client starts, for the first time or again.
     Start,
     /// The client has finished all of its jobs.
     Done,
-    /// The client crashes.
-    Crash {
-        /// Whether its machine crashes too, so that servers are not told.
-        machine: bool,
-    },
+    /// The client crashes; with its machine, servers are not told.
+    Crash { machine: bool },
     /// The client pauses.
-    Pause {
-        /// Length of the pause.
-        for_us: u64,
-    },
+    Pause { for_us: u64 },
     /// The client's wall clock is set.
-    Jump {
-        /// The change, in milliseconds.
-        by_ms: i64,
-    },
+    Jump { by_ms: i64 },
     /// The client's clocks run fast or slow.
-    Drift {
-        /// The rate in parts per million. Positive is fast.
-        ppm: i64,
-    },
-    /// A server ends and loses data.
-    Down {
-        /// Number of the server.
-        server: u32,
-        /// Number of its last writes that are lost. `None` stands for all data.
-        lost: Option<u64>,
-    },
+    Drift { ppm: i64 },
+    /// A server ends and loses a number of its last writes. `None` stands for all data.
+    Down { server: u32, lost: Option<u64> },
     /// A server is up again.
-    Up {
-        /// Number of the server.
-        server: u32,
-    },
-    /// The machine of a durable server loses its power.
-    PowerLoss {
-        /// Number of the server.
-        server: u32,
-        /// How the wall clock is set at the next boot, in milliseconds.
-        wall_step_ms: i64,
-    },
+    Up { server: u32 },
+    /// The machine of a durable server loses its power. At the next boot, its wall clock is set by `wall_step_ms`
+    /// milliseconds.
+    PowerLoss { server: u32, wall_step_ms: i64 },
     /// A durable server has refused its files, and started without them.
-    Refused {
-        /// Number of the server.
-        server: u32,
-    },
+    Refused { server: u32 },
     /// Messages between the client and a server are late from now on.
-    Delay {
-        /// Number of the server.
-        server: u32,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
+    Delay { server: u32, for_us: u64 },
     /// Packets between the client and a server are lost from now on: TCP sends them again, or the connection breaks.
-    Loss {
-        /// Number of the server.
-        server: u32,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
+    Loss { server: u32, for_us: u64 },
     /// A reply is lost with its connection, and the client library resends the command.
-    Resend {
-        /// Number of the server.
-        server: u32,
-    },
-    /// Nodes are cut off from others from now on.
-    Partition {
-        /// The nodes, and from whom they are cut off: a bit for each.
-        apart: (u32, u32),
-        /// Whether they cannot send, and whether they cannot receive.
-        ways: (bool, bool),
-        /// How long the fault lasts.
-        for_us: u64,
-    },
+    Resend { server: u32 },
+    /// Nodes are cut off from others from now on. `apart`: the nodes, and from whom they are cut off, a bit for each. `ways`:
+    /// whether they cannot send, and whether they cannot receive.
+    Partition { apart: (u32, u32), ways: (bool, bool), for_us: u64 },
     /// What nodes send to each other is late or lost from now on, and connections break.
-    Disorder {
-        /// How long the fault lasts.
-        for_us: u64,
-    },
+    Disorder { for_us: u64 },
     /// A node stops.
-    Stall {
-        /// Number of the server.
-        server: u32,
-        /// How long it stops.
-        for_us: u64,
-    },
+    Stall { server: u32, for_us: u64 },
     /// A node loses its disk.
-    Wipe {
-        /// Number of the server.
-        server: u32,
-    },
+    Wipe { server: u32 },
     /// The disk of a node is full or fails.
-    BadDisk {
-        /// Number of the server.
-        server: u32,
-        /// Whether it is full.
-        full: bool,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
+    BadDisk { server: u32, full: bool, for_us: u64 },
     /// The disk of a node answers nothing.
-    HungDisk {
-        /// Number of the server.
-        server: u32,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
-    /// A node leads though its disk has not answered for so long that it must have stepped down: the server, and how long.
-    #[allow(missing_docs, reason = "the line above has them")]
+    HungDisk { server: u32, for_us: u64 },
+    /// A node leads though its disk has not answered for so long that it must have stepped down.
     HungLeader { server: u32, for_us: u64 },
-    /// A node ends, and its files are damaged.
-    BitRot {
-        /// Number of the server.
-        server: u32,
-        /// What the damage is.
-        rot: Rot,
-    },
-    /// From now on, nodes are removed from the members.
-    Members {
-        /// The nodes: a bit for each.
-        away: u32,
-        /// For how long at least. Then they are added again.
-        for_us: u64,
-    },
+    /// A node ends, and its files are damaged in this way.
+    BitRot { server: u32, rot: Rot },
+    /// From now on, the nodes `away`, a bit for each, are removed from the members, for at least as long. Then they are added
+    /// again.
+    Members { away: u32, for_us: u64 },
     /// All nodes are members again.
     AllMembers,
     /// A node ends, and one of another cluster runs at its address for a time.
-    Foreign {
-        /// Number of the server.
-        server: u32,
-        /// How long it does.
-        for_us: u64,
-    },
+    Foreign { server: u32, for_us: u64 },
     /// A node has refused files that are damaged. Its operator deletes them.
-    Replaced {
-        /// Number of the server.
-        server: u32,
-    },
+    Replaced { server: u32 },
     /// The clocks of a server run fast or slow.
-    DriftOfNode {
-        /// Number of the server.
-        server: u32,
-        /// The rate in parts per million. Positive is fast.
-        ppm: i64,
-    },
+    DriftOfNode { server: u32, ppm: i64 },
     /// The wall clock of a server is set.
-    StepOfNode {
-        /// Number of the server.
-        server: u32,
-        /// The change, in milliseconds.
-        by_ms: i64,
-    },
+    StepOfNode { server: u32, by_ms: i64 },
     /// A leader sees that a connection of the client has ended, and ends the grants that are bound to it.
-    Hangup {
-        /// Number of the server.
-        server: u32,
-    },
+    Hangup { server: u32 },
     /// The client waits at a server that does not lead, long after another one has begun to lead.
-    LeftWaiting {
-        /// Number of the server.
-        server: u32,
-    },
+    LeftWaiting { server: u32 },
     /// No node leads that reaches a majority.
     Leaderless,
     /// A node leads and reaches a majority.
-    Leads {
-        /// Number of the server.
-        server: u32,
-    },
-    /// The writes that the guarded resource of a lock has accepted, read at the end.
-    Stored {
-        /// Number of the lock.
-        lock: u32,
-        /// The acquisition of each write, in the order of the resource.
-        ops: Vec<Op>,
-    },
+    Leads { server: u32 },
+    /// The writes that the guarded resource of a lock has accepted, read at the end: the acquisition of each, in the order of
+    /// the resource.
+    Stored { lock: u32, ops: Vec<Op> },
 }
 
 /// An event: what happened, when, and to which client.

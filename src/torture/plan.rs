@@ -84,212 +84,75 @@ impl Default for Settings {
     }
 }
 
-/// When a fault occurs.
+/// When a fault occurs. `client` and `server` are numbers; `after_us` is the time from the command or the vote to the fault.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
     /// At this time since the beginning.
     At(u64),
-    /// After a client has sent a number of commands.
-    Sent {
-        /// Number of the client.
-        client: u32,
-        /// Number of the command, counted from 1.
-        nth: u64,
-        /// Time from the command to the fault.
-        after_us: u64,
-    },
-    /// After a node has given its vote.
-    Voted {
-        /// Number of the node.
-        server: u32,
-        /// The vote is the first after this time.
-        from_us: u64,
-        /// Time from the vote to the fault.
-        after_us: u64,
-    },
+    /// After a client has sent a number of commands. `nth`: the number of the command, counted from 1.
+    Sent { client: u32, nth: u64, after_us: u64 },
+    /// After a node has given its vote, the first one after the time `from_us`.
+    Voted { server: u32, from_us: u64, after_us: u64 },
 }
 
-/// A fault, with its parameters.
+/// A fault, with its parameters. `client` and `server` are numbers, and a node is a server, too. `for_us` is how long the
+/// fault lasts, and `again_after_us` the time until what has ended starts again. `by_ms` is the change of a clock in
+/// milliseconds; `ppm` is its rate in parts per million, and positive is fast.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Injection {
     /// A client pauses: none of its code runs.
-    Pause {
-        /// Number of the client.
-        client: u32,
-        /// Length of the pause.
-        for_us: u64,
-    },
+    Pause { client: u32, for_us: u64 },
     /// A client's wall clock is set.
-    Jump {
-        /// Number of the client.
-        client: u32,
-        /// The change, in milliseconds.
-        by_ms: i64,
-    },
+    Jump { client: u32, by_ms: i64 },
     /// A client's clocks run fast or slow from the beginning.
-    Drift {
-        /// Number of the client.
-        client: u32,
-        /// The rate in parts per million. Positive is fast.
-        ppm: i64,
-    },
-    /// A client crashes.
-    Crash {
-        /// Number of the client.
-        client: u32,
-        /// Whether its machine crashes too, so that servers are not told.
-        machine: bool,
-        /// Time until the client starts again.
-        again_after_us: u64,
-    },
-    /// A server ends.
-    Down {
-        /// Number of the server.
-        server: u32,
-        /// Number of its last writes that are lost. `None` stands for all data.
-        lost: Option<u64>,
-        /// Time until the server starts again.
-        again_after_us: u64,
-    },
-    /// The machine of a durable server loses its power.
-    PowerLoss {
-        /// Number of the server.
-        server: u32,
-        /// How the wall clock is set at the next boot, in milliseconds.
-        wall_step_ms: i64,
-        /// Time until the server starts again.
-        again_after_us: u64,
-    },
-    /// Messages between a client and a server are late.
-    Delay {
-        /// Number of the client.
-        client: u32,
-        /// Number of the server.
-        server: u32,
-        /// How long the fault lasts.
-        for_us: u64,
-        /// Maximum delay of a message.
-        most_us: u64,
-    },
-    /// Packets between a client and a server are lost.
-    Loss {
-        /// Number of the client.
-        client: u32,
-        /// Number of the server.
-        server: u32,
-        /// How long the fault lasts.
-        for_us: u64,
-        /// Probability of a loss, in percent.
-        percent: u64,
-        /// Whether a loss may break the connection.
-        breaks: bool,
-    },
-    /// Some nodes are cut off from others.
-    Partition {
-        /// The nodes, and from whom they are cut off: a bit for each.
-        apart: (u32, u32),
-        /// Whether they cannot send, and whether they cannot receive.
-        ways: (bool, bool),
-        /// How long the fault lasts.
-        for_us: u64,
-    },
-    /// What nodes send to each other is late or lost, as on a bad network, and connections break.
-    Disorder {
-        /// How long the fault lasts.
-        for_us: u64,
-        /// Maximum delay of a segment.
-        most_us: u64,
-        /// Percentage of segments that are lost. They are sent again.
-        lost_percent: u64,
-        /// Out of a thousand segments, how many are the last ones of their connections.
-        broken_permille: u64,
-    },
+    Drift { client: u32, ppm: i64 },
+    /// A client crashes. With its machine, servers are not told.
+    Crash { client: u32, machine: bool, again_after_us: u64 },
+    /// A server ends and loses a number of its last writes. `None` stands for all data.
+    Down { server: u32, lost: Option<u64>, again_after_us: u64 },
+    /// The machine of a durable server loses its power. At the next boot, its wall clock is set by `wall_step_ms`
+    /// milliseconds.
+    PowerLoss { server: u32, wall_step_ms: i64, again_after_us: u64 },
+    /// Messages between a client and a server are late, each by at most `most_us`.
+    Delay { client: u32, server: u32, for_us: u64, most_us: u64 },
+    /// Packets between a client and a server are lost with this probability. `breaks`: a loss may break the connection.
+    Loss { client: u32, server: u32, for_us: u64, percent: u64, breaks: bool },
+    /// Some nodes are cut off from others. `apart`: the nodes, and from whom they are cut off, a bit for each. `ways`:
+    /// whether they cannot send, and whether they cannot receive.
+    Partition { apart: (u32, u32), ways: (bool, bool), for_us: u64 },
+    /// What nodes send to each other is late or lost, as on a bad network, and connections break. `most_us`: the maximum
+    /// delay of a segment. `lost_percent`: how many segments are lost; they are sent again. `broken_permille`: how many are
+    /// the last ones of their connections.
+    Disorder { for_us: u64, most_us: u64, lost_percent: u64, broken_permille: u64 },
     /// A node stops for a time: none of its code runs.
-    Stall {
-        /// Number of the node.
-        server: u32,
-        /// How long it stops.
-        for_us: u64,
-    },
+    Stall { server: u32, for_us: u64 },
     /// A node loses its disk, if all others have theirs and it is not needed for a majority.
-    Wipe {
-        /// Number of the node.
-        server: u32,
-        /// Time until the node starts again.
-        again_after_us: u64,
-    },
-    /// The disk of a node is full or fails for a time, unless that of another one is or does.
-    BadDisk {
-        /// Number of the node.
-        server: u32,
-        /// Whether it is full. Otherwise, half of the writes and syncs fail.
-        full: bool,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
+    Wipe { server: u32, again_after_us: u64 },
+    /// The disk of a node is full or fails for a time, unless that of another one is or does. If it fails, half of the writes
+    /// and syncs do.
+    BadDisk { server: u32, full: bool, for_us: u64 },
     /// The disk of a node answers nothing for a time. Nothing is lost.
-    HungDisk {
-        /// Number of the node.
-        server: u32,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
-    /// A node ends, and its files are damaged before it starts again; if all others have theirs and it is not needed for a majority.
-    BitRot {
-        /// Number of the node.
-        server: u32,
-        /// What the damage is.
-        rot: Rot,
-        /// Decides on where it is.
-        place: u64,
-        /// Whether its machine loses its power. Otherwise, its process ends.
-        power: bool,
-        /// Time until the node starts again.
-        again_after_us: u64,
-    },
-    /// Nodes are removed from the members, and added again; if all nodes are members and have their disks.
-    Members {
-        /// The nodes: a bit for each.
-        away: u32,
-        /// Those of them that are added with an empty disk.
-        fresh: u32,
-        /// Time until they are added again.
-        for_us: u64,
-    },
+    HungDisk { server: u32, for_us: u64 },
+    /// A node ends, and its files are damaged in this way before it starts again; if all others have theirs and it is not
+    /// needed for a majority. `place` decides on where the damage is. `power`: its machine loses its power; otherwise, its
+    /// process ends.
+    BitRot { server: u32, rot: Rot, place: u64, power: bool, again_after_us: u64 },
+    /// The nodes `away`, a bit for each, are removed from the members, and added again; if all nodes are members and have
+    /// their disks. Those in `fresh` are added with an empty disk.
+    Members { away: u32, fresh: u32, for_us: u64 },
     /// The node that leads then is cut off from all others, in both directions.
-    CutOff {
-        /// How long the fault lasts.
-        for_us: u64,
-    },
-    /// A node ends, and a node of another cluster, with the same number and the same members, runs at its address; if all nodes are
-    /// members and have their disks.
-    Foreign {
-        /// Number of the node.
-        server: u32,
-        /// Decides on what the other node has in its log.
-        place: u64,
-        /// Time until the node starts again.
-        again_after_us: u64,
-    },
+    CutOff { for_us: u64 },
+    /// A node ends, and a node of another cluster, with the same number and the same members, runs at its address; if all
+    /// nodes are members and have their disks. `place` decides on what the other node has in its log.
+    Foreign { server: u32, place: u64, again_after_us: u64 },
     /// A node's clocks run fast or slow from the beginning.
-    DriftOfNode {
-        /// Number of the node.
-        server: u32,
-        /// The rate in parts per million. Positive is fast.
-        ppm: i64,
-    },
+    DriftOfNode { server: u32, ppm: i64 },
     /// A node's wall clock is set.
-    StepOfNode {
-        /// Number of the node.
-        server: u32,
-        /// The change, in milliseconds.
-        by_ms: i64,
-    },
+    StepOfNode { server: u32, by_ms: i64 },
     /// The reply to the command that a client sent last is lost with its connection, and the command is resent.
-    Resend {
-        /// Number of the client.
-        client: u32,
-    },
+    Resend { client: u32 },
 }
 
 impl Injection {

@@ -10,244 +10,94 @@ use crate::store::values::value::Value;
 /// The effect of a change on the data. It contains nothing relative: the same effects, applied in order to equal states, give
 /// equal states. Deadlines are unix times in milliseconds.
 #[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "followers in tests read all of it"))]
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Debug)]
 pub enum Effect<'a> {
-    /// The key holds this string now.
-    SetString {
-        /// The string.
-        value: &'a [u8],
-        /// Its deadline.
-        deadline: Option<i64>,
-    },
-    /// The string has these bytes from an offset on, after zeros if it was shorter. The key may be new. Without bytes, an existing
-    /// string is unchanged.
-    SetRange {
-        /// Where the bytes begin.
-        offset: usize,
-        /// The bytes.
-        bytes: &'a [u8],
-        /// Bytes of the whole string: its previous length or the end of the bytes, whichever is larger.
-        len: usize,
-    },
-    /// The key holds this value now, whatever it held before.
-    Store {
-        /// The value.
-        value: &'a Value,
-        /// Its deadline.
-        deadline: Option<i64>,
-    },
+    /// The key holds this string now, with this deadline.
+    SetString { value: &'a [u8], deadline: Option<i64> },
+    /// The string has these bytes from an offset on, after zeros if it was shorter. The key may be new. Without bytes, an
+    /// existing string is unchanged. `len`: bytes of the whole string: its previous length or the end of the bytes, whichever
+    /// is larger.
+    SetRange { offset: usize, bytes: &'a [u8], len: usize },
+    /// The key holds this value now, with this deadline, whatever it held before.
+    Store { value: &'a Value, deadline: Option<i64> },
     /// The key is gone.
     Delete,
     /// The key has this deadline now.
     Deadline(Option<i64>),
     /// A field of the hash has this value and this deadline now.
-    HashSet {
-        /// The field.
-        field: &'a [u8],
-        /// Its value.
-        value: &'a [u8],
-        /// Its deadline.
-        deadline: Option<i64>,
-    },
+    HashSet { field: &'a [u8], value: &'a [u8], deadline: Option<i64> },
     /// A field of the hash was removed; with the last field, the key.
-    HashRemove {
-        /// The field.
-        field: &'a [u8],
-    },
+    HashRemove { field: &'a [u8] },
     /// Elements were pushed to one end of the list, one after the other. The first push creates the key.
-    ListPush {
-        /// The end.
-        end: End,
-        /// The elements.
-        elements: &'a [&'a [u8]],
-    },
-    /// Elements were popped from one end of the list; with the last one, the key.
-    ListPop {
-        /// The end.
-        end: End,
-        /// Number of elements.
-        count: usize,
-    },
-    /// An element of the list was replaced.
-    ListSet {
-        /// Its index.
-        index: usize,
-        /// The new element.
-        element: &'a [u8],
-    },
-    /// An element was inserted into the list beside the first one that equals the pivot; later elements move by one.
-    ListInsert {
-        /// Its new index.
-        index: usize,
-        /// The element.
-        element: &'a [u8],
-        /// The pivot.
-        pivot: &'a [u8],
-        /// Whether it was inserted behind the pivot.
-        after: bool,
-    },
-    /// The first elements of the list, from an end, that equal this one were removed; with the last one, the key.
-    ListRemove {
-        /// The end at which the search begins.
-        from: End,
-        /// Number of elements.
-        count: usize,
-        /// The element.
-        element: &'a [u8],
-    },
+    ListPush { end: End, elements: &'a [&'a [u8]] },
+    /// A number of elements were popped from one end of the list; with the last one, the key.
+    ListPop { end: End, count: usize },
+    /// The element at this index of the list was replaced by this one.
+    ListSet { index: usize, element: &'a [u8] },
+    /// An element was inserted into the list beside the first one that equals the pivot, `after` it or before; later elements
+    /// move by one. `index`: its new index.
+    ListInsert { index: usize, element: &'a [u8], pivot: &'a [u8], after: bool },
+    /// The first elements of the list, from an end, that equal this one were removed; with the last one, the key. `count`:
+    /// how many.
+    ListRemove { from: End, count: usize, element: &'a [u8] },
     /// A member of the sorted set was added or has a new score.
-    ZSetAdd {
-        /// The member.
-        member: &'a [u8],
-        /// Its score.
-        score: f64,
-    },
+    ZSetAdd { member: &'a [u8], score: f64 },
     /// A member of the sorted set was removed; with the last one, the key.
-    ZSetRemove {
-        /// The member.
-        member: &'a [u8],
-    },
+    ZSetRemove { member: &'a [u8] },
     /// A member was added to the set.
-    SetAdd {
-        /// The member.
-        member: &'a [u8],
-    },
+    SetAdd { member: &'a [u8] },
     /// A member of the set was removed; with the last one, the key.
-    SetRemove {
-        /// The member.
-        member: &'a [u8],
-    },
-    /// An entry was appended to the stream. The key may be new.
-    StreamAdd {
-        /// Its id.
-        id: StreamId,
-        /// Names and values of its fields, one after the other.
-        pairs: &'a [&'a [u8]],
-    },
-    /// An entry of the stream was deleted. The key stays even without entries.
-    StreamRemove {
-        /// Its id.
-        id: StreamId,
-    },
-    /// All entries of the stream before this id were removed.
-    StreamTrim {
-        /// The id; `None` if no larger id than those of the removed entries is possible.
-        below: Option<StreamId>,
-    },
-    /// The counters of the stream were set.
-    StreamSet {
-        /// The largest id that was ever used.
-        last_id: StreamId,
-        /// Number of entries ever added.
-        entries_added: u64,
-        /// The largest id that was ever deleted individually.
-        max_deleted_id: StreamId,
-    },
-    /// A group of the stream was created or has read up to an entry.
-    GroupSet {
-        /// Its name.
-        group: &'a [u8],
-        /// The id of the last entry delivered to any consumer.
-        last_id: StreamId,
-        /// Number of entries of the stream up to that one, where it is known.
-        entries_read: Option<u64>,
-        /// Whether the group was created.
-        created: bool,
-    },
+    SetRemove { member: &'a [u8] },
+    /// An entry with this id was appended to the stream. The key may be new. `pairs`: names and values of its fields, one
+    /// after the other.
+    StreamAdd { id: StreamId, pairs: &'a [&'a [u8]] },
+    /// The entry of the stream with this id was deleted. The key stays even without entries.
+    StreamRemove { id: StreamId },
+    /// All entries of the stream before this id were removed; `None` if no larger id than those of the removed entries is
+    /// possible.
+    StreamTrim { below: Option<StreamId> },
+    /// The counters of the stream were set: the largest id that was ever used, the number of entries ever added, and the
+    /// largest id that was ever deleted individually.
+    StreamSet { last_id: StreamId, entries_added: u64, max_deleted_id: StreamId },
+    /// A group of the stream was created or has read up to an entry. `last_id`: the id of the last entry delivered to any
+    /// consumer. `entries_read`: number of entries of the stream up to that one, where it is known.
+    GroupSet { group: &'a [u8], last_id: StreamId, entries_read: Option<u64>, created: bool },
     /// A group of the stream was removed.
-    GroupRemove {
-        /// Its name.
-        group: &'a [u8],
-    },
-    /// A consumer was created or got an entry at this time. A read that gets nothing is not reported.
-    ConsumerSet {
-        /// Its group.
-        group: &'a [u8],
-        /// Its name.
-        consumer: &'a [u8],
-        /// The time of its last read; unix milliseconds.
-        seen_ms: i64,
-        /// The time of its last delivery; unix milliseconds.
-        active_ms: Option<i64>,
-    },
+    GroupRemove { group: &'a [u8] },
+    /// A consumer was created or got an entry at this time. A read that gets nothing is not reported. `seen_ms` and
+    /// `active_ms`: the times of its last read and of its last delivery, in unix milliseconds.
+    ConsumerSet { group: &'a [u8], consumer: &'a [u8], seen_ms: i64, active_ms: Option<i64> },
     /// A consumer was removed, together with its pending entries.
-    ConsumerRemove {
-        /// Its group.
-        group: &'a [u8],
-        /// Its name.
-        consumer: &'a [u8],
-    },
-    /// An entry is pending: a consumer has to acknowledge it.
-    PendingSet {
-        /// The group.
-        group: &'a [u8],
-        /// The id of the entry.
-        id: StreamId,
-        /// The consumer.
-        consumer: &'a [u8],
-        /// The time of its last delivery; unix milliseconds.
-        delivered_ms: i64,
-        /// Number of deliveries.
-        count: i64,
-    },
+    ConsumerRemove { group: &'a [u8], consumer: &'a [u8] },
+    /// An entry is pending: a consumer has to acknowledge it. `delivered_ms`: the time of its last delivery, in unix
+    /// milliseconds. `count`: number of deliveries.
+    PendingSet { group: &'a [u8], id: StreamId, consumer: &'a [u8], delivered_ms: i64, count: i64 },
     /// An entry is not pending any more.
-    PendingRemove {
-        /// The group.
-        group: &'a [u8],
-        /// The id of the entry.
-        id: StreamId,
-    },
+    PendingRemove { group: &'a [u8], id: StreamId },
     /// The database was emptied; the change has no key.
     Flush,
-    /// This database and another one were swapped; the change has no key.
-    Swap {
-        /// The other database.
-        with: u32,
-    },
-    /// A library of functions was loaded; it replaces one of the same name. Libraries belong to no database, and the change has
-    /// no key.
-    LoadLibrary {
-        /// Its source; the first line has its name.
-        source: &'a [u8],
-    },
-    /// A library of functions was deleted; the change has no key.
-    DeleteLibrary {
-        /// Its name.
-        name: &'a [u8],
-    },
+    /// This database and the one `with` this number were swapped; the change has no key.
+    Swap { with: u32 },
+    /// A library of functions was loaded; it replaces one of the same name, which is in the first line of its source.
+    /// Libraries belong to no database, and the change has no key.
+    LoadLibrary { source: &'a [u8] },
+    /// The library of functions with this name was deleted; the change has no key.
+    DeleteLibrary { name: &'a [u8] },
     /// All libraries of functions were deleted; the change has no key.
     FlushLibraries,
     /// The key is this lock now, whatever it was before. Its times are monotonic: [`Change::now`] has the corresponding unix
     /// time.
-    SetLock {
-        /// The lock.
-        lock: &'a Lock,
-    },
+    SetLock { lock: &'a Lock },
     /// The remembered requests of an owner for the lock that is the key. The times are monotonic, as in a lock.
-    SetRequests {
-        /// The owner.
-        owner: &'a [u8],
-        /// The remembered requests.
-        remembered: &'a Remembered,
-    },
+    SetRequests { owner: &'a [u8], remembered: &'a Remembered },
     /// The remembered requests of an owner for the lock that is the key were forgotten.
-    ForgetRequests {
-        /// The owner.
-        owner: &'a [u8],
-    },
+    ForgetRequests { owner: &'a [u8] },
     /// A named session of locks was created or changed; the change's key is its id, in no database. The times are monotonic, as
     /// in a lock. Grants refer to it by its number.
-    SetSession {
-        /// Its number.
-        number: u64,
-        /// The session.
-        session: &'a Session,
-    },
+    SetSession { number: u64, session: &'a Session },
     /// A named session of locks has ended; the change's key is its id, in no database.
-    EndSession {
-        /// Its number.
-        number: u64,
-    },
+    EndSession { number: u64 },
     /// Only the event: a second event for a change that was already reported.
     None,
 }
