@@ -30,31 +30,19 @@ pub const EVENTS: usize = 16;
 pub const NAME_MAX: usize = 4096;
 
 /// The kind of an event.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An owner was granted the lock.
-    Granted {
-        /// The fencing token.
-        token: u64,
-        /// Milliseconds of waiting before the grant.
-        waited_ms: u64,
-    },
+    /// An owner was granted the lock with this token, after so many milliseconds of waiting.
+    Granted { token: u64, waited_ms: u64 },
     /// The holder acquired it once more.
     Reentered,
     /// An owner began to wait.
     Queued,
-    /// The holder released it.
-    Released {
-        /// The token of the grant that ended.
-        token: u64,
-    },
-    /// A grant ended without a release.
-    Ended {
-        /// Why.
-        reason: Reason,
-        /// The token of the grant.
-        token: u64,
-    },
+    /// The holder released it; the token is that of the grant that ended.
+    Released { token: u64 },
+    /// A grant ended without a release; the token is its own.
+    Ended { reason: Reason, token: u64 },
     /// A wait timed out.
     TimedOut,
     /// An owner stopped waiting: its connection was closed, or another client unblocked it.

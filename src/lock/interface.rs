@@ -100,89 +100,46 @@ pub enum AllAcquired {
 }
 
 /// Why a request was refused. Nothing was changed.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The name holds a value of another type.
     WrongType,
-    /// The semaphore has another limit.
-    Limit {
-        /// Its actual limit.
-        has: u32,
-    },
-    /// The owner has held the lock for longer than the request's `MAXHOLD`.
-    HeldTooLong {
-        /// How long it has held the lock, in milliseconds.
-        for_ms: u64,
-        /// The request's `MAXHOLD`, in milliseconds.
-        at_most_ms: u64,
-    },
+    /// The semaphore has another limit: this one.
+    Limit { has: u32 },
+    /// The owner has held the lock for longer than the request's `MAXHOLD`. Both are milliseconds.
+    HeldTooLong { for_ms: u64, at_most_ms: u64 },
     /// The wait would close this cycle. Empty: the cycle may go through overdue leases; end them and try again.
     Deadlock(Vec<Step>),
     /// The owner that wants to release or renew does not hold the lock.
     NotHeld(Cause),
-    /// The lock has no grant with the token that is to be broken.
-    NoGrant {
-        /// The token.
-        token: u64,
-        /// The owner that the cause is about.
-        owner: Vec<u8>,
-        /// Why.
-        cause: Cause,
-    },
+    /// The lock has no grant with the token that is to be broken. The cause is about this owner.
+    NoGrant { token: u64, owner: Vec<u8>, cause: Cause },
     /// The repeated request was granted before, and its grant of this name has ended.
     Ended(Box<[u8]>, Cause),
 }
 
-/// Why an owner does not hold a lock. Times are milliseconds.
+/// Why an owner does not hold a lock. Times are milliseconds: `ago_ms` is how long ago that was, and `for_ms` how long the
+/// lock has been held, or the grant has existed.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The owner never held it, as far as is remembered, and nobody else holds it.
     Never,
     /// The owner's lease has ended.
-    LeaseEnded {
-        /// How long ago.
-        ago_ms: u64,
-    },
+    LeaseEnded { ago_ms: u64 },
     /// The owner released the lock.
-    Released {
-        /// How long ago.
-        ago_ms: u64,
-    },
-    /// The lock was deleted.
-    Deleted {
-        /// The client that deleted it.
-        client: u64,
-        /// How long ago.
-        ago_ms: u64,
-    },
-    /// An administrator broke the lock.
-    Broken {
-        /// The client that broke it.
-        client: u64,
-        /// How long ago.
-        ago_ms: u64,
-        /// The reason that it gave; empty for none.
-        why: Box<[u8]>,
-    },
+    Released { ago_ms: u64 },
+    /// This client deleted the lock.
+    Deleted { client: u64, ago_ms: u64 },
+    /// This client, an administrator's, broke the lock. `why`: the reason that it gave; empty for none.
+    Broken { client: u64, ago_ms: u64, why: Box<[u8]> },
     /// The owner's connection was closed.
-    SessionEnded {
-        /// How long ago.
-        ago_ms: u64,
-    },
+    SessionEnded { ago_ms: u64 },
     /// Another owner holds it.
-    HeldBy {
-        /// The other owner.
-        owner: Vec<u8>,
-        /// How long it has held the lock.
-        for_ms: u64,
-    },
+    HeldBy { owner: Vec<u8>, for_ms: u64 },
     /// The same owner holds it with a grant of another token.
-    OtherToken {
-        /// The token of that grant.
-        token: u64,
-        /// How long that grant has existed.
-        for_ms: u64,
-    },
+    OtherToken { token: u64, for_ms: u64 },
 }
 
 impl Cause {
@@ -201,68 +158,20 @@ impl Cause {
     }
 }
 
-/// A result that a connection has to be told.
+/// A result that a connection has to be told, which is `client`. `waited_ms` is the length of its wait, and `token` a fencing
+/// token.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A wait ended with a grant: the token, or those of all names in their order.
-    Granted {
-        /// The connection.
-        client: Client,
-        /// The tokens.
-        tokens: SmallVec<[u64; 1]>,
-        /// Whether the reply is an array.
-        all: bool,
-        /// The length of the wait.
-        waited_ms: u64,
-    },
-    /// A wait timed out.
-    TimedOut {
-        /// The connection.
-        client: Client,
-        /// Whether the reply is an array.
-        all: bool,
-        /// The length of the wait.
-        waited_ms: u64,
-    },
-    /// The name that a connection waits for now holds another type or has another limit.
-    Refused {
-        /// The connection.
-        client: Client,
-        /// Why.
-        refusal: Refusal,
-        /// The name.
-        name: Box<[u8]>,
-        /// What the connection wanted.
-        wanted: Wanted,
-    },
+    /// A wait ended with a grant: the token, or those of all names in their order. `all`: the reply is an array.
+    Granted { client: Client, tokens: SmallVec<[u64; 1]>, all: bool, waited_ms: u64 },
+    /// A wait timed out. `all`: the reply is an array.
+    TimedOut { client: Client, all: bool, waited_ms: u64 },
+    /// The name that a connection waits for now holds another type or has another limit than what was wanted.
+    Refused { client: Client, refusal: Refusal, name: Box<[u8]>, wanted: Wanted },
     /// A grant ended that an operator may ask about: with its connection or session, or with its lease while others waited.
-    Ended {
-        /// The database.
-        db: u32,
-        /// The name.
-        name: Box<[u8]>,
-        /// The owner.
-        owner: Owner,
-        /// The fencing token.
-        token: u64,
-        /// Why.
-        reason: Reason,
-        /// The connection that had acquired it.
-        client: Client,
-        /// Number of waiters for the name.
-        waiters: u32,
-    },
-    /// A grant ended that its holder did not release.
-    Lost {
-        /// The connection that had acquired it.
-        client: Client,
-        /// The name.
-        name: Box<[u8]>,
-        /// The owner.
-        owner: Owner,
-        /// The fencing token.
-        token: u64,
-        /// Why.
-        reason: Reason,
-    },
+    /// `client`: the connection that had acquired it. `waiters`: the number of those for the name.
+    Ended { db: u32, name: Box<[u8]>, owner: Owner, token: u64, reason: Reason, client: Client, waiters: u32 },
+    /// A grant ended that its holder did not release. `client`: the connection that had acquired it.
+    Lost { client: Client, name: Box<[u8]>, owner: Owner, token: u64, reason: Reason },
 }

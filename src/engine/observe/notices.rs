@@ -18,113 +18,37 @@ const SHOWN_MAX: usize = 256;
 /// Number of kinds.
 const KINDS: usize = 12;
 
-/// What happened.
+/// What happened. `owner` and `token` are those of a grant, and `of` the number of a connection. `wait_ms` is milliseconds;
+/// `us` and `cpu_us` are microseconds.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a> {
-    /// A client gave a wrong password or an unknown name.
-    LoginFailed {
-        /// The name.
-        user: &'a [u8],
-        /// For how long the next login from there waits, in milliseconds.
-        wait_ms: u64,
-    },
-    /// A request over HTTP from another machine had a wrong password or an unknown name.
-    HttpLoginFailed {
-        /// The client's address.
-        addr: &'a str,
-        /// For how long the next login from there waits, in milliseconds.
-        wait_ms: u64,
-    },
-    /// A connection was refused.
-    ClientRefused {
-        /// Where it came from.
-        addr: &'a str,
-        /// The error that it was told.
-        why: &'a str,
-    },
-    /// A command was refused for want of memory.
-    OutOfMemory {
-        /// The command.
-        command: &'a str,
-        /// The limit in bytes.
-        maxmemory: u64,
-    },
-    /// A command or script took longer than `slowlog-log-slower-than` and [`SLOW_NS`].
-    Slow {
-        /// The command, or several that were timed together.
-        command: &'a [u8],
-        /// The address of its client; empty if it is unknown.
-        addr: &'a str,
-        /// The name of its client.
-        name: &'a [u8],
-        /// How long it took, in microseconds.
-        us: u64,
-    },
-    /// Work that no client asked for kept all others waiting.
-    LongTurn {
-        /// What the work was.
-        task: &'static str,
-        /// How long it took, in microseconds.
-        us: u64,
-        /// How much of that it ran on a processor, in microseconds.
-        cpu_us: u64,
-    },
-    /// `CONFIG SET` has changed directives.
-    Configured {
-        /// Names and values. Secrets are left out.
-        directives: &'a str,
-    },
-    /// A client has ended another one's grant.
-    Broken {
-        /// The database.
-        db: u32,
-        /// The lock.
-        lock: &'a [u8],
-        /// The owner whose grant it was.
-        owner: &'a [u8],
-        /// The token of the grant.
-        token: u64,
-        /// What the client gave as its reason.
-        reason: &'a [u8],
-    },
-    /// A wait was refused because it would have closed a cycle.
-    Deadlock {
-        /// Who waits for whom, in words.
-        cycle: &'a [u8],
-    },
-    /// A connection or session has ended with locks.
-    SessionEnded {
-        /// The connection.
-        of: u64,
-        /// The number of its grants that ended now.
-        locks: usize,
-        /// One of them.
-        lock: &'a [u8],
-        /// The owner of that one.
-        owner: &'a [u8],
-    },
-    /// A lease has ended while others waited.
-    LeaseEnded {
-        /// The database.
-        db: u32,
-        /// The lock.
-        lock: &'a [u8],
-        /// The owner.
-        owner: &'a [u8],
-        /// The token of the grant.
-        token: u64,
-        /// The connection that had acquired it.
-        of: u64,
-        /// Number of waiters.
-        waiters: u32,
-    },
-    /// Databases were emptied.
-    Flushed {
-        /// The database, or all of them.
-        db: Option<u32>,
-        /// Number of keys that were in them.
-        keys: u64,
-    },
+    /// A client gave a wrong password or an unknown name. The next login from there waits for so long.
+    LoginFailed { user: &'a [u8], wait_ms: u64 },
+    /// A request over HTTP from another machine, with this address, had a wrong password or an unknown name. The next login
+    /// from there waits for so long.
+    HttpLoginFailed { addr: &'a str, wait_ms: u64 },
+    /// A connection from this address was refused. `why`: the error that it was told.
+    ClientRefused { addr: &'a str, why: &'a str },
+    /// A command was refused for want of memory. The limit is in bytes.
+    OutOfMemory { command: &'a str, maxmemory: u64 },
+    /// A command or script, or several that were timed together, took longer than `slowlog-log-slower-than` and [`SLOW_NS`].
+    /// `addr` and `name`: those of its client; the address is empty if it is unknown.
+    Slow { command: &'a [u8], addr: &'a str, name: &'a [u8], us: u64 },
+    /// Work that no client asked for kept all others waiting for `us`, and ran on a processor for `cpu_us` of it.
+    LongTurn { task: &'static str, us: u64, cpu_us: u64 },
+    /// `CONFIG SET` has changed directives: their names and values, without secrets.
+    Configured { directives: &'a str },
+    /// A client has ended another one's grant, and gave this as its reason.
+    Broken { db: u32, lock: &'a [u8], owner: &'a [u8], token: u64, reason: &'a [u8] },
+    /// A wait was refused because it would have closed a cycle: who waits for whom, in words.
+    Deadlock { cycle: &'a [u8] },
+    /// A connection or session has ended with so many grants, one of which was of this lock and owner.
+    SessionEnded { of: u64, locks: usize, lock: &'a [u8], owner: &'a [u8] },
+    /// A lease has ended while others waited. `of`: the connection that had acquired it. `waiters`: their number.
+    LeaseEnded { db: u32, lock: &'a [u8], owner: &'a [u8], token: u64, of: u64, waiters: u32 },
+    /// Databases were emptied, this one or all of them. `keys`: the number of keys that were in them.
+    Flushed { db: Option<u32>, keys: u64 },
 }
 
 impl Notice<'_> {

@@ -55,64 +55,26 @@ pub mod name {
 /// The beginning of the names of all native records.
 pub const PREFIX: &[u8] = b"PORTCULLIS.";
 
-/// A native record as it is read. Times are monotonic milliseconds of the reader; one that has passed may be any earlier one.
+/// A native record as it is read. `name` is that of the key. Times are monotonic milliseconds of the reader; one that has
+/// passed may be any earlier one.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Debug)]
 pub enum Native<'a> {
     /// The key is this lock now. Its grants have no connections.
-    Lock {
-        /// Its name.
-        name: &'a [u8],
-        /// The lock.
-        lock: Lock,
-    },
-    /// The key is a latch now.
-    Latch {
-        /// Its name.
-        name: &'a [u8],
-        /// What is left to count down.
-        left: u64,
-        /// Its deadline.
-        deadline: Option<u64>,
-    },
-    /// The key is a guard now.
-    Guard {
-        /// Its name.
-        name: &'a [u8],
-        /// The largest token that it has seen.
-        seen: u64,
-        /// Its deadline.
-        deadline: Option<u64>,
-    },
+    Lock { name: &'a [u8], lock: Lock },
+    /// The key is a latch now. `left`: what is left to count down.
+    Latch { name: &'a [u8], left: u64, deadline: Option<u64> },
+    /// The key is a guard now. `seen`: the largest token that it has seen.
+    Guard { name: &'a [u8], seen: u64, deadline: Option<u64> },
     /// The remembered requests of an owner for a lock.
-    Requests {
-        /// The lock's name.
-        name: &'a [u8],
-        /// The owner.
-        owner: &'a [u8],
-        /// The requests.
-        remembered: Remembered,
-    },
+    Requests { name: &'a [u8], owner: &'a [u8], remembered: Remembered },
     /// The remembered requests of an owner for a lock were forgotten.
-    Forget {
-        /// The lock's name.
-        name: &'a [u8],
-        /// The owner.
-        owner: &'a [u8],
-    },
-    /// A named session was created or changed. It has no client, its grants are not counted, and if it was attached, it has no end.
-    Session {
-        /// Its number.
-        number: u64,
-        /// The session.
-        session: Session,
-    },
+    Forget { name: &'a [u8], owner: &'a [u8] },
+    /// A named session was created or changed. It has no client, its grants are not counted, and if it was attached, it has
+    /// no end.
+    Session { number: u64, session: Session },
     /// A named session has ended.
-    EndSession {
-        /// Its id.
-        id: &'a [u8],
-        /// Its number.
-        number: u64,
-    },
+    EndSession { id: &'a [u8], number: u64 },
     /// No token below this one is given any more.
     Token(u64),
 }

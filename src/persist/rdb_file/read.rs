@@ -19,50 +19,23 @@ const MODULE_PRE_GA: u8 = 6;
 const MODULE: u8 = 7;
 
 /// What is in a file.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The version of its format.
     Version(u16),
-    /// A named field.
-    Aux {
-        /// Its name.
-        name: Cow<'a, [u8]>,
-        /// Its value.
-        value: Cow<'a, [u8]>,
-        /// Where it begins.
-        offset: u64,
-        /// What was read before.
-        counts: Counts,
-    },
+    /// A named field. `offset`: where it begins. `counts`: what was read before.
+    Aux { name: Cow<'a, [u8]>, value: Cow<'a, [u8]>, offset: u64, counts: Counts },
     /// The source of a library of functions.
     Library(Cow<'a, [u8]>),
-    /// The next keys belong to this database.
-    Database {
-        /// Its index.
-        db: u32,
-        /// Where it begins.
-        offset: u64,
-        /// What was read before.
-        counts: Counts,
-    },
-    /// How many keys the database has: a hint.
+    /// The next keys belong to this database. `offset`: where it begins. `counts`: what was read before.
+    Database { db: u32, offset: u64, counts: Counts },
+    /// How many keys the database has, and how many of them with deadlines: a hint.
     #[allow(dead_code, reason = "tests use it")]
-    Sizes {
-        /// All keys.
-        keys: u64,
-        /// Those with deadlines.
-        expires: u64,
-    },
-    /// How many keys a slot of a cluster has: a hint.
+    Sizes { keys: u64, expires: u64 },
+    /// How many keys a slot of a cluster has, and how many of them with deadlines: a hint.
     #[allow(dead_code, reason = "tests use it")]
-    Slot {
-        /// The slot.
-        slot: u64,
-        /// All keys.
-        keys: u64,
-        /// Those with deadlines.
-        expires: u64,
-    },
+    Slot { slot: u64, keys: u64, expires: u64 },
     /// A key.
     Key(KeyRecord<'a>),
     /// The end. What follows in the input is no part of the file: [`Reader::rest`].

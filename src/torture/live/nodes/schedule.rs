@@ -97,69 +97,27 @@ impl Shape {
     }
 }
 
-/// A fault of nodes, with its parameters.
+/// A fault of nodes, with its parameters. `for_us` is how long the fault lasts, and `again_after_us` the time until the node
+/// starts again.
+#[allow(missing_docs, reason = "the documentation of the enum and of its variants has them")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFault {
     /// A node is killed, and started again.
-    Kill {
-        /// The node.
-        whom: Whom,
-        /// Time until it starts again.
-        again_after_us: u64,
-    },
+    Kill { whom: Whom, again_after_us: u64 },
     /// A node is stopped.
-    Stop {
-        /// The node.
-        whom: Whom,
-        /// How long it stops.
-        for_us: u64,
-    },
-    /// Nodes are cut off from others.
-    Part {
-        /// From which.
-        shape: Shape,
-        /// How long the fault lasts.
-        for_us: u64,
-    },
-    /// Messages between the nodes are late, and connections break.
-    Disorder {
-        /// How long the fault lasts.
-        for_us: u64,
-        /// Maximum delay of a message.
-        most_us: u64,
-        /// Probability of a loss, in percent.
-        percent: u64,
-    },
+    Stop { whom: Whom, for_us: u64 },
+    /// Nodes are cut off from others, in this shape.
+    Part { shape: Shape, for_us: u64 },
+    /// Messages between the nodes are late, by at most `most_us`, or lost with this probability, and connections break.
+    Disorder { for_us: u64, most_us: u64, percent: u64 },
     /// A node is killed and loses its disk.
-    Wipe {
-        /// The node.
-        whom: Whom,
-        /// Time until it starts again.
-        again_after_us: u64,
-    },
+    Wipe { whom: Whom, again_after_us: u64 },
     /// A node's disk is full.
-    FullDisk {
-        /// The node.
-        whom: Whom,
-        /// How long it is.
-        for_us: u64,
-    },
+    FullDisk { whom: Whom, for_us: u64 },
     /// A node's disk hangs.
-    HungDisk {
-        /// The node.
-        whom: Whom,
-        /// How long it does.
-        for_us: u64,
-    },
-    /// A node is killed, and one of another cluster runs at its address.
-    Foreign {
-        /// The node.
-        whom: Whom,
-        /// How long the other one runs.
-        for_us: u64,
-        /// What decides on the files of the other one.
-        place: u64,
-    },
+    HungDisk { whom: Whom, for_us: u64 },
+    /// A node is killed, and one of another cluster runs at its address. `place` decides on the files of the other one.
+    Foreign { whom: Whom, for_us: u64, place: u64 },
 }
 
 /// The plan of what clients suffer. Faults of nodes are in the [`schedule`](draw).
