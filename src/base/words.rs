@@ -1,11 +1,15 @@
 //! Times, numbers and names in sentences for people.
 
-const SECOND_MS: u64 = 1000;
+/// A second in milliseconds.
+pub const SECOND_MS: u64 = 1000;
 /// Durations below this are shown with a tenth of a second.
-const SECONDS_EXACT_MS: u64 = 10 * SECOND_MS;
-const MINUTE_MS: u64 = 60 * SECOND_MS;
-const HOUR_MS: u64 = 60 * MINUTE_MS;
-const DAY_MS: u64 = 24 * HOUR_MS;
+pub const SECONDS_EXACT_MS: u64 = 10 * SECOND_MS;
+/// A minute in milliseconds.
+pub const MINUTE_MS: u64 = 60 * SECOND_MS;
+/// An hour in milliseconds.
+pub const HOUR_MS: u64 = 60 * MINUTE_MS;
+/// A day in milliseconds.
+pub const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// Maximum number of bytes that are shown and remembered of a client's name, and of the reason that it gives.
 pub const BRIEF_MAX: usize = 128;
@@ -48,11 +52,16 @@ pub fn quoted(word: &[u8]) -> String {
     if !word.is_empty() && word.iter().all(|&byte| plain(byte)) {
         return word.iter().copied().map(char::from).collect();
     }
+    in_quotes(word, b"")
+}
+
+/// A word in double quotes. These bytes are written as numbers, and all that are no printable ASCII.
+fn in_quotes(word: &[u8], numbers: &[u8]) -> String {
     let mut text = String::from("\"");
     for &byte in word {
         match byte {
             b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
-            b' '..=b'~' => text.push(char::from(byte)),
+            b' '..=b'~' if !numbers.contains(&byte) => text.push(char::from(byte)),
             _ => text.push_str(&format!("\\x{byte:02x}")),
         }
     }
@@ -70,17 +79,7 @@ pub fn pasteable(name: &[u8]) -> String {
     {
         return text.to_owned();
     }
-    let mut text = String::from("\"");
-    for &byte in name {
-        match byte {
-            b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
-            b'$' | b'`' | b'!' => text.push_str(&format!("\\x{byte:02x}")),
-            b' '..=b'~' => text.push(char::from(byte)),
-            _ => text.push_str(&format!("\\x{byte:02x}")),
-        }
-    }
-    text.push('"');
-    text
+    in_quotes(name, b"$`!")
 }
 
 #[cfg(test)]

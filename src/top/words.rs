@@ -1,13 +1,7 @@
 //! Short times for tables. The words of sentences are the server's: see `base::words`.
 
+use crate::base::words::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, SECONDS_EXACT_MS};
 pub use crate::base::words::{counted, long};
-
-const SECOND_MS: u64 = 1000;
-/// Durations below this are shown with a tenth of a second.
-const SECONDS_EXACT_MS: u64 = 10 * SECOND_MS;
-const MINUTE_MS: u64 = 60 * SECOND_MS;
-const HOUR_MS: u64 = 60 * MINUTE_MS;
-const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// A duration of milliseconds, in at most six characters up to 999 days: `250ms`, `3.2s`, `45s`, `3m05s`, `2h05m`, `3d04h`.
 pub fn short(ms: u64) -> String {

@@ -74,17 +74,8 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     fail_if!(!options.replace && cx.db().contains(key), Error::new("BUSYKEY Target key name already exists."));
     let ttl_ms = u64::try_from(integer(ttl)?).map_err(|_| Error::new("ERR Invalid TTL value, must be >= 0"))?;
     let body = open(payload).ok_or_else(|| Error::new("ERR DUMP payload version or checksum are wrong"))?;
-    let keyspace = cx.engine.keyspace();
-    let builder = Builder {
-        hasher: keyspace.hasher(),
-        hashes: keyspace.hash_limits,
-        lists: keyspace.list_limits,
-        sets: keyspace.set_limits,
-        zsets: keyspace.zset_limits,
-        streams: keyspace.stream_limits,
-        deadline_at: &|unix_ms| now.deadline_at(unix_ms),
-    };
-    let value = builder.load(body).ok_or_else(|| Error::new("ERR Bad data format"))?;
+    let deadline_at = |unix_ms| now.deadline_at(unix_ms);
+    let value = Builder::of(cx.engine.keyspace(), &deadline_at).load(body).ok_or_else(|| Error::new("ERR Bad data format"))?;
     // `None`: it has expired already.
     let deadline = match ttl_ms {
         0 => Some(Ttl::Clear),

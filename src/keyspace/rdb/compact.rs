@@ -17,6 +17,17 @@ fn i24(bytes: [u8; 3]) -> i64 {
     i64::from(i32::from_le_bytes([0, bytes[0], bytes[1], bytes[2]]) >> 8)
 }
 
+/// Number of bytes behind an element of a listpack, which tell its length to those who read backwards.
+pub fn backwards(len: usize) -> usize {
+    match len {
+        0..0x80 => 1,
+        0x80..0x3fff => 2,
+        0x3fff..0x1f_ffff => 3,
+        0x1f_ffff..0xfff_ffff => 4,
+        _ => 5,
+    }
+}
+
 /// `total bytes, 4 · count, 2 · { encoding and content · length of both, backwards } · 255`
 pub fn listpack(buffer: &[u8]) -> Option<Elements<'_>> {
     let mut rest = buffer;
@@ -55,15 +66,8 @@ pub fn listpack(buffer: &[u8]) -> Option<Elements<'_>> {
         };
         elements.push(element);
         let len = before - rest.len();
-        let backwards = match len {
-            0..0x80 => 1,
-            0x80..0x3fff => 2,
-            0x3fff..0x1f_ffff => 3,
-            0x1f_ffff..0xfff_ffff => 4,
-            _ => 5,
-        };
         // Seven bits per byte, the lowest last, with a mark on all but the first.
-        let told = take(&mut rest, backwards)?.iter().fold(0, |told, byte| told << 7 | usize::from(byte & 0x7f));
+        let told = take(&mut rest, backwards(len))?.iter().fold(0, |told, byte| told << 7 | usize::from(byte & 0x7f));
         if told != len {
             return None;
         }

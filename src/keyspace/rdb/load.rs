@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use crate::base::number::{parse_f64, parse_i64};
+use crate::keyspace::databases::Keyspace;
 use crate::keyspace::rdb::compact;
 use crate::keyspace::rdb::compact::Elements;
 use crate::keyspace::rdb::kind;
@@ -57,7 +58,20 @@ const PACKED: usize = 2;
 
 type Text<'a> = Cow<'a, [u8]>;
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    /// With the hasher and the limits of a keyspace.
+    pub fn of(keyspace: &'a Keyspace, deadline_at: &'a dyn Fn(i64) -> Option<u64>) -> Self {
+        Builder {
+            hasher: keyspace.hasher(),
+            hashes: keyspace.hash_limits,
+            lists: keyspace.list_limits,
+            sets: keyspace.set_limits,
+            zsets: keyspace.zset_limits,
+            streams: keyspace.stream_limits,
+            deadline_at,
+        }
+    }
+
     /// The value in the body of a payload; `None` if it is malformed or empty. A hash whose fields have all expired is returned
     /// without fields.
     pub fn load(&self, body: &[u8]) -> Option<Value> {

@@ -42,13 +42,7 @@ impl Listpack {
     /// the first.
     fn end(&mut self, start: usize) {
         let len = self.bytes.len() - start;
-        let groups = match len {
-            0..0x80 => 1,
-            0x80..0x3fff => 2,
-            0x3fff..0x1f_ffff => 3,
-            0x1f_ffff..0xfff_ffff => 4,
-            _ => 5,
-        };
+        let groups = compact::backwards(len);
         for group in (0..groups).rev() {
             let mark = if group == groups - 1 { 0 } else { 0x80 };
             self.bytes.push((len >> (7 * group)) as u8 & 0x7f | mark);

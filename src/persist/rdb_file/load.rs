@@ -298,19 +298,11 @@ impl Loader {
 
     /// Builds a value; `None` if it has no elements.
     fn build(&mut self, keyspace: &Keyspace, key: &KeyRecord<'_>) -> Result<Option<Value>, Fault> {
-        let builder = Builder {
-            hasher: keyspace.hasher(),
-            hashes: keyspace.hash_limits,
-            lists: keyspace.list_limits,
-            sets: keyspace.set_limits,
-            zsets: keyspace.zset_limits,
-            streams: keyspace.stream_limits,
-            deadline_at: &|unix_ms| {
-                let at_ms = self.moment().deadline_ms(unix_ms);
-                (self.options.keep_expired || !self.now.reached(at_ms)).then_some(at_ms)
-            },
+        let deadline_at = |unix_ms| {
+            let at_ms = self.moment().deadline_ms(unix_ms);
+            (self.options.keep_expired || !self.now.reached(at_ms)).then_some(at_ms)
         };
-        match builder.read(key.kind, key.value) {
+        match Builder::of(keyspace, &deadline_at).read(key.kind, key.value) {
             Some(Loaded::Value(value)) => Ok(Some(value)),
             None => Err(key.fault(Reason::Malformed)),
             Some(Loaded::Empty) => {
