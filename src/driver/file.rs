@@ -13,6 +13,7 @@ use crate::driver::log::Log;
 use crate::driver::replay::{Purpose, Replay};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
+use crate::engine::config::Config;
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::files::Head;
 use crate::persist::append::log::AppendLog;
@@ -199,11 +200,25 @@ pub struct Beginning {
     pub syncs: Syncs,
 }
 
+/// A new base that is to be made.
+#[derive(Debug)]
+pub struct BaseOrder {
+    /// The number of the file that it is for.
+    pub number: u64,
+    /// The files. It is made of all of them but the last increment.
+    pub files: Manifest,
+    /// The configuration of the server.
+    pub config: Config,
+    /// Maximum number of requests in the files that are refused: as many were when the server loaded them. If there are more, the base
+    /// would lack what the server has.
+    pub refused_max: u64,
+}
+
 /// What the adapter is to do about a report of the writer.
 #[derive(Debug)]
 pub enum Reported {
     /// Make a base of these files but the last, for the file of this number, and say what became of it ([`Driver::base_made`]).
-    MakeBase(u64, Manifest),
+    MakeBase(BaseOrder),
     /// Let go of the file, which is closed, and say so ([`Driver::file_closed`]).
     Closed,
 }
@@ -304,6 +319,10 @@ impl Driver {
         if let Some(file) = self.file_mut() {
             file.end_rewriting(at.now, made);
         }
+        if made {
+            // The base has none of them.
+            self.refused_at_load = 0;
+        }
         self.go_on_saving(at);
     }
 
@@ -341,7 +360,9 @@ impl Driver {
                 if self.has_flaw(Flaw::BaseLacksIncrement) {
                     files.increments.pop();
                 }
-                return self.increment_begun().map(|number| Reported::MakeBase(number, files));
+                let (config, refused_max) = (self.engine.config().clone(), self.refused_at_load);
+                let order = |number| BaseOrder { number, files, config, refused_max };
+                return self.increment_begun().map(order).map(Reported::MakeBase);
             }
             Report::Based => self.end_rewriting(at, true),
             Report::Closed => return Some(Reported::Closed),
@@ -398,6 +419,7 @@ impl Driver {
         purpose: Purpose,
         tally: Tally,
     ) -> Result<usize, String> {
+        self.refused_at_load = replay.refused();
         let (engine, keys) = replay.finish(now, purpose)?;
         self.engine.end_loading(*engine);
         self.engine.persistence_mut().last_load = [tally.expired, tally.loaded];

@@ -121,6 +121,8 @@ pub struct Driver {
     switch_off_asked: bool,
     /// Number of files so far that changes went to.
     files_begun: u64,
+    /// Number of requests in the files that were refused when they were loaded, and that no base has replaced since.
+    refused_at_load: u64,
     limits: Limits,
     demands: Demands,
     /// Whether there is work besides requests, and when it is due, in monotonic milliseconds, as of the last
@@ -149,6 +151,7 @@ impl Driver {
             rewrite_asked: false,
             switch_off_asked: false,
             files_begun: 0,
+            refused_at_load: 0,
             limits: Limits::default(),
             demands: Demands::default(),
             active: false,

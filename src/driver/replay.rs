@@ -139,6 +139,11 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         self.moment
     }
 
+    /// Number of requests and libraries that were refused.
+    pub fn refused(&self) -> u64 {
+        self.refusals.requests + self.refusals.libraries.len() as u64
+    }
+
     /// What was refused since the last call.
     pub fn take_refusals(&mut self) -> Refusals {
         std::mem::take(&mut self.refusals)

@@ -10,6 +10,7 @@ use crate::base::time::Now;
 use crate::driver::Driver;
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
+use crate::driver::file::BaseOrder;
 use crate::driver::round::Driving;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::switch::{Target, Writers};
@@ -18,7 +19,6 @@ use crate::engine::observe::turns::Task;
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
 use crate::engine::{Action, Engine};
-use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
@@ -264,8 +264,8 @@ impl Adapter for Shell {
         file.spawn(files, control)
     }
 
-    fn make_base(&mut self, number: u64, files: Manifest) -> Result<(), String> {
-        self.spawn_rewrite(number, files)
+    fn make_base(&mut self, order: BaseOrder) -> Result<(), String> {
+        self.spawn_rewrite(order)
     }
 
     fn write_snapshot(&mut self) -> Result<(), String> {

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 
 use portcullis::base::ids::SessionId;
 use portcullis::base::time::Now;
-use portcullis::driver::file::Reported;
+use portcullis::driver::file::{BaseOrder, Reported};
 use portcullis::driver::gate::BatchNumber;
 use portcullis::driver::{Driver, Present};
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::persist::append::clock::Moment;
-use portcullis::persist::append::manifest::Manifest;
 use portcullis::persist::disk::DiskError;
 use portcullis::persist::disk::simulated::{Injected, SimulatedDisk};
 use portcullis::torture::sim::disk::{Planted, SharedDisk};
@@ -308,22 +307,22 @@ impl History {
         self.driver.take_demands().file.into_iter().for_each(|order| self.writer.order(order));
         self.writer.around().set_time(self.at_us);
         let result = self.writer.step().map(drop);
-        if let Some((number, _)) = self.take_reports() {
+        if let Some(BaseOrder { number, .. }) = self.take_reports() {
             // A start has asked for a new base. It cannot be made, and the old files stay in force.
             self.driver.base_made(self.present(), number, Err("there is no time".to_owned()));
         }
         result
     }
 
-    /// Tells the driver what the writer has reported. Returns the files before a new increment.
-    fn take_reports(&mut self) -> Option<(u64, Manifest)> {
-        let (at, mut files) = (self.present(), None);
+    /// Tells the driver what the writer has reported. Returns the new base that is to be made.
+    fn take_reports(&mut self) -> Option<BaseOrder> {
+        let (at, mut order) = (self.present(), None);
         while let Some(report) = self.writer.around().take_report() {
-            if let Some(Reported::MakeBase(number, manifest)) = self.driver.take_report(at, report) {
-                files = Some((number, manifest));
+            if let Some(Reported::MakeBase(base)) = self.driver.take_report(at, report) {
+                order = Some(base);
             }
         }
-        files
+        order
     }
 
     /// Makes a new base, while requests go on.
@@ -345,7 +344,7 @@ impl History {
         self.driver.take_demands().file.into_iter().for_each(|order| self.writer.order(order));
         let result = self.writer.step();
         self.check_points()?;
-        let (Ok(_), Some((number, files))) = (result, self.take_reports()) else {
+        let (Ok(_), Some(order)) = (result, self.take_reports()) else {
             self.ended = true;
             return Ok(());
         };
@@ -371,7 +370,8 @@ impl History {
         if self.ended {
             return Ok(());
         }
-        let made = make_base(&disk, files, moment, Config::default(), || true);
+        let number = order.number;
+        let made = make_base(&disk, order, moment, || true);
         self.check_points()?;
         match &made {
             // The old files stay in force.

@@ -371,6 +371,35 @@ fn a_lower_limit_of_strings_loses_none_that_is_longer() {
 }
 
 #[test]
+fn a_new_base_that_would_lack_what_the_server_has_is_refused() {
+    let folder = Folder::new();
+    // As Redis writes it: a file whose second request fails.
+    let set = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+    let push = |key: &str| format!("*3\r\n$5\r\nLPUSH\r\n$1\r\n{key}\r\n$1\r\nx\r\n");
+    std::fs::create_dir_all(folder.log_dir()).unwrap();
+    std::fs::write(folder.log_dir().join("redis.aof"), [set, &push("k"), &push("q")].concat()).unwrap();
+    std::fs::write(folder.manifest(), "file redis.aof seq 1 type i\n").unwrap();
+    let server = Server::start(&folder, &ALWAYS);
+    let mut wire = server.wire();
+    let status = |wire: &mut Wire| info(wire, "aof_last_bgrewrite_status");
+    // One more of it fails than when the server loaded it.
+    let file = folder.increments()[0].clone();
+    std::fs::write(&file, [set, &push("k"), &push("k")].concat()).unwrap();
+    call(&mut wire, "BGREWRITEAOF");
+    wait_for("the failure", || (status(&mut wire) == "err").then_some(()));
+    assert!(file.exists(), "the files stay");
+    // The server lacks what failed at its start, and so may the base.
+    std::fs::write(&file, [set, &push("k"), &push("q")].concat()).unwrap();
+    call(&mut wire, "BGREWRITEAOF");
+    wait_for("the new base", || (status(&mut wire) == "ok").then_some(()));
+    assert!(!file.exists(), "a base replaces them");
+    server.stop();
+    let server = Server::start(&folder, &ALWAYS);
+    assert_eq!(call(&mut server.wire(), "GET k"), "$1 v");
+    assert_eq!(call(&mut server.wire(), "LRANGE q 0 -1"), "*1 $1 x");
+}
+
+#[test]
 fn a_lower_limit_of_scripts_loses_no_library() {
     let folder = Folder::new();
     let server = Server::start(&folder, &ALWAYS);

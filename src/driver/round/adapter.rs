@@ -6,11 +6,11 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
+use crate::driver::file::BaseOrder;
 use crate::driver::switch::{Target, Writer, Writers};
 use crate::driver::{Driver, Present};
 use crate::engine::Action;
 use crate::engine::observe::turns::Task;
-use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::{BootClock, Moment};
 
 /// What a driver runs on. It carries out what it is asked for, says what came of that by [`Driving`](super::Driving) and
@@ -112,12 +112,12 @@ pub trait Adapter: Sized {
     /// In words.
     fn start_writer(&mut self, files: Self::Files) -> Result<(), String>;
 
-    /// Makes a base of these files but the last, for the file of this number. It is told by
+    /// Makes a base. It is told by
     /// [`base_made`](super::storing::Storing::base_made).
     ///
     /// # Errors
     /// In words.
-    fn make_base(&mut self, number: u64, files: Manifest) -> Result<(), String>;
+    fn make_base(&mut self, order: BaseOrder) -> Result<(), String>;
 
     /// Writes a snapshot before this returns.
     ///

@@ -78,8 +78,9 @@ pub trait Storing: Driving {
     fn take_report(&mut self, report: Report) {
         match self.drive(|driver, at| driver.take_report(at, report)) {
             None => {}
-            Some(Reported::MakeBase(number, files)) => {
-                if let Err(reason) = self.make_base(number, files) {
+            Some(Reported::MakeBase(order)) => {
+                let number = order.number;
+                if let Err(reason) = self.make_base(order) {
                     self.drive(|driver, at| driver.base_made(at, number, Err(reason)));
                 }
             }

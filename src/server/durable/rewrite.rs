@@ -2,6 +2,7 @@
 //! thread of its own loads the old base and the closed increments, and writes what it then has. The executor does nothing for it, and there
 //! is no fork. The first base of a file that is switched on is made of a copy.
 
+use crate::driver::file::BaseOrder;
 use crate::driver::replay::Purpose;
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -17,18 +18,17 @@ use crate::server::durable::snapshot::{Kind, SYNC_EVERY, UNWANTED, write_to};
 /// A base until it is whole.
 pub const TEMPORARY: &str = "temp-rewriteaof.rdb";
 
-/// Makes a durable base of all files of a manifest but the last increment. Returns the file and its length in bytes. The manifest does not
+/// Makes a durable base. Returns the file and its length in bytes. The manifest does not
 /// name it yet. `moment` is the time at the start, at which the files are read and the base is written: leases are as long in it as in the
 /// files.
 ///
 /// # Errors
-/// In words. The folder is then as it was.
+/// In words: more requests of the files are refused than when the server loaded them, or the disk's. The folder is then as it was.
 pub fn make_base<F: LogFolder>(
     folder: &mut F,
     name: &[u8],
-    mut manifest: Manifest,
+    BaseOrder { files: mut manifest, config, refused_max, .. }: BaseOrder,
     moment: Moment,
-    config: Config,
     goes_on: impl Fn() -> bool,
 ) -> Result<(File, u64), String> {
     manifest.increments.pop();
@@ -36,7 +36,7 @@ pub fn make_base<F: LogFolder>(
     let mut engine = Engine::new(Config { maxmemory: 0, ..config }, 0, moment.now, crate::commands::table());
     let base = manifest.next_base(name, true);
     let path = folder.path().to_owned();
-    load_from(&mut engine, moment, &path, |name| folder.source(name), manifest, Purpose::Base)?;
+    load_from(&mut engine, moment, &path, |name| folder.source(name), manifest, (Purpose::Base, refused_max))?;
     let len = put_base(folder, &engine, moment, &base, checksum, goes_on)?;
     Ok((base, len))
 }

@@ -19,7 +19,7 @@ use crate::base::time::Now;
 use crate::driver::Driver;
 #[cfg(any(test, feature = "internals"))]
 use crate::driver::Present;
-use crate::driver::file::Beginning;
+use crate::driver::file::{BaseOrder, Beginning};
 #[cfg(any(test, feature = "internals"))]
 use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
@@ -287,12 +287,6 @@ pub type Writer = LogWriter<SharedDisk, Around>;
 ///
 /// # Errors
 /// In words.
-pub fn make_base(
-    disk: &SharedDisk,
-    manifest: Manifest,
-    moment: Moment,
-    config: Config,
-    goes_on: impl Fn() -> bool,
-) -> Result<(File, u64), String> {
-    rewrite::make_base(&mut disk.clone(), NAME, manifest, moment, config, goes_on)
+pub fn make_base(disk: &SharedDisk, order: BaseOrder, moment: Moment, goes_on: impl Fn() -> bool) -> Result<(File, u64), String> {
+    rewrite::make_base(&mut disk.clone(), NAME, order, moment, goes_on)
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
+use crate::driver::file::BaseOrder;
 use crate::driver::flaw::Flaw;
 use crate::driver::switch::{self, Target, Writers};
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Report, Step};
-use crate::persist::append::manifest::{File, Manifest};
+use crate::persist::append::manifest::File;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::Planted;
@@ -106,11 +107,11 @@ impl Threads {
         calls
     }
 
-    /// Begins to make a new base of these files, for the file of this number.
-    pub fn make_base(&mut self, at: (u64, Moment), config: Config, number: u64, files: Manifest) {
+    /// Begins to make a new base.
+    pub fn make_base(&mut self, at: (u64, Moment), order: BaseOrder) {
         let folder = self.writers.current().and_then(|writer| writer.folder.clone());
-        let base =
-            Base { number, files, moment: at.1, config, abandoned: Box::new(self.writers.base_abandoned()), _folder: folder };
+        let abandoned = Box::new(self.writers.base_abandoned());
+        let base = Base { order, moment: at.1, abandoned, _folder: folder };
         self.make(at.0, Making::Base(Box::new(base)));
     }
 
@@ -145,9 +146,10 @@ impl Threads {
         let full = self.fails().then(|| "the disk is full".to_owned());
         Some(match making {
             Making::Base(base) => {
-                let Base { number, files, moment, config, abandoned, .. } = *base;
+                let Base { order, moment, abandoned, .. } = *base;
+                let number = order.number;
                 let machine = machine.ok_or_else(|| NO_DISK.to_owned());
-                let made = || make_base(&machine?.disk, files, moment, config, || !abandoned());
+                let made = || make_base(&machine?.disk, order, moment, || !abandoned());
                 Done::Base(number, full.map_or_else(made, Err))
             }
             // Nothing is made of a copy that was given up.
@@ -285,12 +287,10 @@ struct Copy {
     next_us: u64,
 }
 
-/// A new base of these files, for the file of this number.
+/// A new base.
 struct Base {
-    number: u64,
-    files: Manifest,
+    order: BaseOrder,
     moment: Moment,
-    config: Config,
     abandoned: Box<dyn Fn() -> bool>,
     _folder: Option<LockedFolder>,
 }

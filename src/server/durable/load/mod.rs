@@ -77,24 +77,36 @@ pub fn load_files(
     manifest: Manifest,
     purpose: Purpose,
 ) -> Result<(usize, LoadedFiles), String> {
-    load_from(engine, moment, path, |name| open(&path.join(String::from_utf8_lossy(name).as_ref())), manifest, purpose)
+    load_from(
+        engine,
+        moment,
+        path,
+        |name| open(&path.join(String::from_utf8_lossy(name).as_ref())),
+        manifest,
+        (purpose, u64::MAX),
+    )
 }
 
 /// Loads the files of a manifest, which `open` opens by their names and tells the lengths of. Returns the number of keys, too.
 ///
 /// # Errors
-/// In words, with the file and the offset.
+/// In words, with the file and the offset; or that more than so many requests are refused.
 pub fn load_from<R: Read + Seek>(
     engine: &mut Engine,
     moment: Moment,
     path: &Path,
     open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
     manifest: Manifest,
-    purpose: Purpose,
+    (purpose, refused_max): (Purpose, u64),
 ) -> Result<(usize, LoadedFiles), String> {
     let mut replay = Replay::new(engine, moment);
     let mut files = Files::from(path, open, manifest, purpose)?;
     while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
+    let refused = replay.refused();
+    fail_if!(
+        refused > refused_max,
+        format!("{refused} requests of the files are refused, and {refused_max} were when the server loaded them")
+    );
     let (_, keys) = replay.finish(moment.now, purpose)?;
     Ok((keys, files.finish()))
 }

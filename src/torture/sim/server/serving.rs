@@ -9,12 +9,12 @@ use crate::driver::Driver;
 use crate::driver::connections::turn::{Next, Turn};
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
+use crate::driver::file::BaseOrder;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
 use crate::driver::round::{Driving, RoundEnd, Rounds, Socket, take_turn};
 use crate::driver::switch::{Target, Writers};
 use crate::engine::Action;
-use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::{BootClock, Moment};
 use crate::server::durable::start::{resume, serve_loaded};
 use crate::torture::sim::durable::Durable;
@@ -102,10 +102,9 @@ impl Adapter for Serving<'_> {
         Ok(())
     }
 
-    fn make_base(&mut self, number: u64, files: Manifest) -> Result<(), String> {
+    fn make_base(&mut self, order: BaseOrder) -> Result<(), String> {
         let at = (self.net.now_us, self.moment());
-        let config = self.server.driver.engine.config().clone();
-        self.server.threads.make_base(at, config, number, files);
+        self.server.threads.make_base(at, order);
         Ok(())
     }
 
