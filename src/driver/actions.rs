@@ -15,7 +15,7 @@ impl Driver {
     #[cold]
     pub fn perform_own_actions(&mut self, at: Present, boot: impl FnOnce() -> BootClock) -> Option<Action> {
         while let Some(action) = self.engine.take_action() {
-            if let Some(action) = self.perform(at, action) {
+            if let Some(action) = self.perform_own(at, action) {
                 return Some(action);
             }
         }
@@ -34,7 +34,7 @@ impl Driver {
     }
 
     /// Carries out an action, if that needs nothing but the driver. Returns it otherwise.
-    fn perform(&mut self, at: Present, action: Action) -> Option<Action> {
+    fn perform_own(&mut self, at: Present, action: Action) -> Option<Action> {
         match action {
             Action::Save { session, anew } => self.save(at, session, anew),
             Action::RewriteLog => self.rewrite(at),

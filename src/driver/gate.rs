@@ -201,7 +201,7 @@ impl CommitGate {
     }
 
     /// Records that the pending batch was taken from the log. Returns its number.
-    pub fn take(&mut self) -> BatchNumber {
+    pub fn note_taken(&mut self) -> BatchNumber {
         self.taken += 1;
         self.pending = false;
         self.taken
@@ -303,7 +303,7 @@ mod tests {
         gate.changed(&[7], false);
         assert_eq!((gate.batch_of(7), gate.batch_of(8), gate.last()), (1, 0, 1));
         assert!(gate.hold(ID, 100, gate.batch_of(7)));
-        assert_eq!(gate.take(), 1);
+        assert_eq!(gate.note_taken(), 1);
         gate.changed(&[8], false);
         assert_eq!((gate.batch_of(7), gate.batch_of(8), gate.pending()), (1, 2, 2));
         gate.hold(ID, 110, 2);
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(gate.settle(1), [(ID, false)]);
         assert_eq!((gate.end(ID), gate.batch_of(7)), (110, 0));
         gate.check_invariants();
-        gate.take();
+        gate.note_taken();
         assert_eq!(gate.settle(2), [(ID, true)]);
         assert_eq!((gate.end(ID), gate.batch_of(8), gate.in_flight()), (u64::MAX, 0, false));
         gate.check_invariants();
@@ -323,9 +323,9 @@ mod tests {
     fn a_key_that_changes_again_waits_for_the_later_batch() {
         let mut gate = CommitGate::default();
         gate.changed(&[7, 7], false);
-        gate.take();
+        gate.note_taken();
         gate.changed(&[7], false);
-        gate.take();
+        gate.note_taken();
         gate.check_invariants();
         assert_eq!(gate.batch_of(7), 2);
         gate.settle(1);
@@ -340,7 +340,7 @@ mod tests {
     fn after_a_change_of_everything_each_key_waits() {
         let mut gate = CommitGate::default();
         gate.changed(&[], true);
-        gate.take();
+        gate.note_taken();
         assert_eq!(gate.batch_of(1), 1);
         gate.settle(1);
         assert_eq!(gate.batch_of(1), 0);

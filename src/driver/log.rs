@@ -189,7 +189,7 @@ impl Driver {
 
     /// The position up to which a session's output may be written, in bytes of its whole output.
     #[inline]
-    pub fn free_output(&self, id: SessionId) -> u64 {
+    pub fn output_end(&self, id: SessionId) -> u64 {
         self.log().map_or(u64::MAX, |log| log.gate.end(id))
     }
 
@@ -228,7 +228,7 @@ impl Driver {
                 }
                 file.log.records.set_boot_clock(at.now, boot());
                 let Some(Batch { bytes, .. }) = file.log.records.take_batch(file.synced_bytes()) else { return };
-                let number = file.log.gate.take();
+                let number = file.log.gate.note_taken();
                 file.note_queued(bytes.len() as u64, at.now);
                 if !holds {
                     // A crash may lose it; nothing waits.

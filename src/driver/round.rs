@@ -180,12 +180,12 @@ pub trait Driving: Adapter {
     fn tick_background(&mut self) {
         self.drive(|driver, at| driver.housekeep(at));
         // A test that moves the clock gets here without a round, which would hand the changes over.
-        self.submit(false);
+        self.submit_pending(false);
     }
 
     /// Hands the pending changes on, if it is time for that or `at_once`.
     #[cold]
-    fn submit(&mut self, at_once: bool) {
+    fn submit_pending(&mut self, at_once: bool) {
         let boot = self.boot();
         self.drive(|driver, at| driver.submit(at, at_once, || Self::read_boot(boot)));
     }
@@ -196,7 +196,7 @@ pub trait Driving: Adapter {
         let now = self.perform_actions(now);
         if self.driver().has_background_work() {
             // What the driver decided is handed on before anything else is written.
-            self.submit(false);
+            self.submit_pending(false);
         }
         self.driver().reset_timer();
         self.finish_batch(now, None);
@@ -214,7 +214,7 @@ pub trait Driving: Adapter {
             copies = self.as_turn_of(Task::Copy, |this| this.drive(copy_some));
         }
         let applies = self.go_on_applying();
-        self.submit(false);
+        self.submit_pending(false);
         applies || copies
     }
 

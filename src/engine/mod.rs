@@ -9,15 +9,16 @@
 //!
 //! ```text
 //!   round::take_turn ▶ Connection::receive (server::net)   reads bytes
-//!    └▶ Adapter::receive (driver::round)
-//!    └▶ Driver::execute (driver::connections)   takes the session's outbox; parses requests, looks up the rows and hashes of a batch
-//!       └▶ Engine::execute_next (request.rs)   one request, whose reply goes into that outbox
-//!          ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
-//!          │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look
-//!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
-//!          │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
-//!          └▶ follow_up        serves the sessions whose keys or locks have become ready
-//!    ▶ Outbox::put_back ▶ Driving::finish_batch wakes the other sessions that have replies ▶ Connection::write writes to the socket
+//!    └▶ Driving::execute (driver::round)   reads the clocks, settles what is due
+//!       └▶ Driver::execute_received (driver::connections)   parses requests, looks up the rows and hashes of a batch
+//!          └▶ Engine::execute_next (request.rs)   one request, whose reply goes into the session's outbox
+//!             ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
+//!             │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look
+//!             │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
+//!             │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
+//!             └▶ follow_up        serves the sessions whose keys or locks have become ready
+//!    └▶ Driving::finish_batch   ▶ Driver::wake_written wakes the other sessions that have replies
+//!    └▶ Connection::write   writes to the socket, in the same turn
 //! ```
 //!
 //! # The way of a native lock
@@ -34,7 +35,7 @@
 //! # The way of a deadline
 //!
 //! ```text
-//!   timer ▶ Adapter::tick ▶ Engine::advance ▶ Keyspace::expire_due ▶ Space::take_due removes the key ▶ the event `expired`
+//!   timer ▶ Rounds::run_due ▶ Driving::tick ▶ Engine::advance ▶ Keyspace::expire_due ▶ Space::take_due removes the key ▶ the event `expired`
 //!   a command that meets an expired key first: Db::locate_here ▶ Db::end ▶ Db::expire
 //! ```
 //!

@@ -245,7 +245,7 @@ impl History {
     fn send(&mut self) {
         let (driver, known, replies) = (&self.driver, &mut self.known, &mut self.outcome.replies);
         self.waiting.retain(|waiting| {
-            let goes = waiting.at < driver.free_output(waiting.id);
+            let goes = waiting.at < driver.output_end(waiting.id);
             if goes {
                 *known = (*known).max(waiting.batch);
                 *replies += 1;

@@ -31,7 +31,7 @@ impl Driver {
         let session = &self.engine.sessions()[id];
         let rest = session.out.len() - session.sent;
         let by_fault = if session.flags.contains(SessionFlags::FAULT_GATED) { self.engine.passable(id) } else { rest };
-        let settled = self.free_output(id).saturating_sub(session.net_out);
+        let settled = self.output_end(id).saturating_sub(session.net_out);
         by_fault.min(usize::try_from(settled).unwrap_or(usize::MAX)).min(rest)
     }
 

@@ -114,8 +114,8 @@ impl Receiver {
         Box::new(Receiver { received: Received::new(engine, moment), progress })
     }
 
-    /// Takes a message.
-    pub fn take(mut self: Box<Self>, message: Message) -> Taken {
+    /// Receives a message.
+    pub fn receive(mut self: Box<Self>, message: Message) -> Taken {
         if self.progress.is_abandoned() {
             return Taken::GivenUp;
         }

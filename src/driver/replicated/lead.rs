@@ -72,7 +72,7 @@ impl Driver {
     /// Takes committed batches. Returns `None` if they could not be applied, and the server ends.
     fn take_committed(&mut self, at: Present, entries: &[Committed]) -> Option<Applied> {
         let member = self.member_mut()?;
-        let taken = match member.state.take(entries) {
+        let taken = match member.state.accept_committed(entries) {
             Ok(taken) => taken,
             Err(reason) => {
                 self.node_failed(&reason);

@@ -111,7 +111,7 @@ impl NodeState {
     ///
     /// # Errors
     /// In words: an entry cannot be applied.
-    pub fn take(&mut self, entries: &[Committed]) -> Result<Taken, String> {
+    pub fn accept_committed(&mut self, entries: &[Committed]) -> Result<Taken, String> {
         match self {
             NodeState::Empty => Ok(Taken::nothing(Applied::StartsAnew)),
             NodeState::Follows(follower) => {
@@ -121,7 +121,7 @@ impl NodeState {
                 }
                 Ok(Taken::nothing(Applied::Done))
             }
-            NodeState::Leads(leading) => Ok(leading.leadership.take(entries)),
+            NodeState::Leads(leading) => Ok(leading.leadership.settle(entries)),
         }
     }
 
@@ -242,7 +242,8 @@ impl Leadership {
         Batch { origin: self.origin, number, time, bytes }
     }
 
-    fn take(&mut self, entries: &[Committed]) -> Taken {
+    /// Finds its own batches among committed entries: these are settled.
+    fn settle(&mut self, entries: &[Committed]) -> Taken {
         let mut taken = Taken::nothing(Applied::Done);
         for entry in entries {
             let own =
@@ -400,7 +401,7 @@ mod tests {
         let entries = [committed(8, own[0].clone()), committed(9, own[1].clone())];
         let bytes = 2 * (HEADER as u64 + 10);
         assert_eq!(
-            state.take(&entries),
+            state.accept_committed(&entries),
             Ok(Taken {
                 applied: Applied::Done,
                 settled: Some(2),
@@ -414,10 +415,10 @@ mod tests {
         );
         // The same number of another leadership, or a batch that is missing.
         for wrong in [Batch { origin: 78, ..own[2].clone() }, Batch { number: 4, ..own[2].clone() }] {
-            let taken = state.take(&[committed(10, wrong)]).unwrap();
+            let taken = state.accept_committed(&[committed(10, wrong)]).unwrap();
             assert_eq!((taken.applied, taken.settled, taken.foreign), (Applied::StartsAnew, None, true));
         }
-        assert_eq!(NodeState::Empty.take(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
+        assert_eq!(NodeState::Empty.accept_committed(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
     }
 
     #[test]
@@ -492,7 +493,7 @@ mod tests {
         leads.next_proposal(2, vec![0; HEADER + 1], now, 1_000);
         assert!(!leads.look(2_000, lease, held) && !leads.look(2_900, lease, held));
         assert!(leads.look(2_901, lease, held) && leads.alone() && !leads.stepped_down());
-        leads.take(&[committed(5, first)]);
+        leads.settle(&[committed(5, first)]);
         assert!(leads.look(3_000, lease, held) && !leads.alone(), "the majority is slow, and stores something");
         assert!(!leads.look(3_900, lease, held) && leads.look(3_901, lease, held));
     }

@@ -167,7 +167,7 @@ impl Member {
             None if confirms => Vec::new(),
             None => return None,
         };
-        let number = log.gate.take();
+        let number = log.gate.note_taken();
         queued.set(queued.get() + batch.len() as u64);
         // Each batch stands alone: a snapshot may end before any of them.
         log.records.begin_file(0);

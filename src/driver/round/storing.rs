@@ -132,7 +132,7 @@ pub trait Storing: Driving {
     /// Ends the log, at the end of the server: what was recorded is written and synced, or handed to the nodes.
     fn close_log(&mut self) {
         self.drive(|driver, _| driver.abandon_files());
-        self.submit(true);
+        self.submit_pending(true);
         self.writers().order(Order::Close);
         self.writers().current_mut().into_iter().for_each(Writer::join);
     }

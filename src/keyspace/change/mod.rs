@@ -152,7 +152,7 @@ pub struct Change<'a> {
 /// must show whole units only, so that no reader ever sees half a script.
 ///
 /// ```text
-///   record ─▶ record ─▶ record ─▶ commit      record ─▶ commit      record ─▶ dropped: the last one did not happen
+///   record ─▶ record ─▶ record ─▶ end_unit      record ─▶ end_unit      record ─▶ dropped: the last one did not happen
 /// ```
 pub trait ChangeLog {
     /// Records one change. Called in the middle of a command, so it must not fail and should be fast.

@@ -40,7 +40,7 @@ pub fn be_nice() {
 fn receive(mut receiver: Box<Receiver>, messages: &mpsc::Receiver<Message>, wake: &dyn Fn()) -> Option<Copied> {
     loop {
         // Without a sender, the executor is gone, or has given up.
-        match receiver.take(messages.recv().ok()?) {
+        match receiver.receive(messages.recv().ok()?) {
             Taken::More(of, wakes) => {
                 receiver = of;
                 if wakes {

@@ -71,7 +71,7 @@ impl Shell {
     }
 
     fn load_log(&mut self) -> Result<(), String> {
-        self.submit(true);
+        self.submit_pending(true);
         let files = match (self.driver.file(), self.background.writers.current_mut()) {
             (Some(log), _) if log.phase != Phase::Running => return Err("it is being switched on or off".to_owned()),
             (Some(log), Some(file)) => {

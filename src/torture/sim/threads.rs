@@ -93,7 +93,7 @@ impl Threads {
                 self.copy = Some(copy);
                 break;
             };
-            match receiver.take(message) {
+            match receiver.receive(message) {
                 Taken::More(receiver, wakes) => {
                     calls |= wakes;
                     copy.receiver = Some(receiver);
