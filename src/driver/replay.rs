@@ -356,7 +356,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         engine.set_limits(limits);
         engine.keyspace_mut().keep_expired = false;
         engine.disconnect(now, session);
-        let keys = (0..engine.keyspace().databases() as u32).map(|db| engine.keyspace().db_len(db)).sum();
+        let keys = engine.keyspace().len();
         Ok((engine, keys))
     }
 

@@ -53,9 +53,7 @@ impl Driver {
         }
         tracing::info!("Background saving started");
         self.engine.persistence_mut().snapshot.since_ms = Some(at.now.mono_ms());
-        let keyspace = self.engine.keyspace();
-        let keys: usize = (0..keyspace.databases() as u32).map(|db| keyspace.db_len(db)).sum();
-        self.engine.persistence_mut().snapshot.keys = [0, keys as u64];
+        self.engine.persistence_mut().snapshot.keys = [0, self.engine.keyspace().len() as u64];
         let copying = Copying::new(Purpose::Snapshot(number), self.limits);
         self.saving.running = Some(Arc::clone(&copying.progress));
         self.copying = Some(copying);

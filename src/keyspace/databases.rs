@@ -253,6 +253,11 @@ impl Keyspace {
         (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum::<usize>() + self.space.slot_bytes()
     }
 
+    /// Number of keys in all databases, including expired ones that are not removed yet.
+    pub fn len(&self) -> usize {
+        (0..self.databases() as u32).map(|db| self.db_len(db)).sum()
+    }
+
     /// Number of keys in a database, including expired ones that are not removed yet.
     pub fn db_len(&self, index: u32) -> usize {
         self.space.dict(self.numbers[index as usize] as usize).len()

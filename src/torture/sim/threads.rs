@@ -64,13 +64,14 @@ impl Threads {
             self.writers.begin(SimWriter::default());
         }
         let receiver = Some(Receiver::new(config, moment, Arc::clone(&progress)));
-        self.copy = Some(Copy { target, receiver, progress, coming: VecDeque::new(), next_us: 0 });
+        self.copy = Some(Copy { target, receiver, progress, coming: VecDeque::new(), next_us: 0, keys: 0 });
         Ok(())
     }
 
-    /// A message is on its way to the receiver of the copy.
-    pub fn send_to_copy(&mut self, at_us: u64, message: Message) {
+    /// A message is on its way to the receiver of the copy. The server has so many keys now.
+    pub fn send_to_copy(&mut self, at_us: u64, message: Message, keys: usize) {
         if let Some(copy) = &mut self.copy {
+            copy.keys = keys;
             copy.next_us = copy.next_us.max(at_us);
             copy.coming.push_back(message);
         }
@@ -82,17 +83,18 @@ impl Threads {
     }
 
     /// Receives what is there by now of the copy. Returns whether the driver is called for that.
+    ///
+    /// # Panics
+    /// A copy that is whole has not the keys that the server had when it ended.
     fn receive(&mut self, at_us: u64) -> bool {
         let mut calls = false;
         while let Some(mut copy) = self.copy.take() {
-            if copy.next_us > at_us {
-                self.copy = Some(copy);
-                break;
-            }
-            let (Some(message), Some(receiver)) = (copy.coming.pop_front(), copy.receiver.take()) else {
+            let message = if copy.next_us <= at_us { copy.coming.pop_front() } else { None };
+            let Some(message) = message else {
                 self.copy = Some(copy);
                 break;
             };
+            let Some(receiver) = copy.receiver.take() else { break };
             match receiver.receive(message) {
                 Taken::More(receiver, wakes) => {
                     calls |= wakes;
@@ -100,7 +102,12 @@ impl Threads {
                     copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
                     self.copy = Some(copy);
                 }
-                Taken::Whole(copied) => self.make(at_us, Making::OfCopy(copy.target, copied, copy.progress)),
+                Taken::Whole(copied) => {
+                    if let Ok((engine, _)) = &copied {
+                        assert_eq!(engine.keyspace().len(), copy.keys, "the copy has other keys than the server had");
+                    }
+                    self.make(at_us, Making::OfCopy(copy.target, copied, copy.progress));
+                }
                 Taken::GivenUp => {}
             }
         }
@@ -285,6 +292,8 @@ struct Copy {
     /// Messages on the way, and when the next one comes.
     coming: VecDeque<Message>,
     next_us: u64,
+    /// Number of keys of the server when the last message was sent.
+    keys: usize,
 }
 
 /// A new base.

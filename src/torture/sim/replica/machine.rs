@@ -24,6 +24,11 @@ impl SimMachine {
         SimMachine { asked: Arc::default(), disk }
     }
 
+    /// Whether anything was asked.
+    pub fn has_asked(&self) -> bool {
+        !self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Takes what was asked first.
     pub fn next(&self) -> Option<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front()

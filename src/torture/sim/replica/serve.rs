@@ -8,6 +8,7 @@ use crate::driver::Driver;
 use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::replicated::follower::Follower;
 use crate::driver::round::Driving;
+use crate::quorum::node::Asked;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -62,20 +63,17 @@ impl Server {
 
     /// Carries out what openraft has asked. Returns whether there was anything.
     pub fn serve_node(&mut self, net: &mut Net, runtime: &Runtime) -> bool {
-        let mut any = false;
-        while self.up
-            && let Some(asked) = self.process().and_then(|process| process.machine.next())
-        {
-            any = true;
-            runtime.enter(self.number, net.now_us);
-            let mut serving = self.on(net);
-            serving.look_at_lease();
-            serving.carry_out(asked);
-        }
+        let any = self.up && self.process().is_some_and(|process| process.machine.has_asked());
         if any {
-            self.on(net).serve();
+            runtime.enter(self.number, net.now_us);
+            self.go_on(net);
         }
         any
+    }
+
+    /// Takes what openraft has asked first.
+    pub(in crate::torture::sim) fn next_asked(&mut self) -> Option<Asked> {
+        self.process()?.machine.next()
     }
 
     /// The driver cannot go on.

@@ -10,6 +10,7 @@ use crate::driver::connections::turn::{Next, Turn};
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
+use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
 use crate::driver::round::{Driving, RoundEnd, Rounds, Socket, take_turn};
@@ -89,8 +90,8 @@ impl Adapter for Serving<'_> {
     }
 
     fn send_to_copy(&mut self, message: Message) {
-        let at_us = self.net.now_us;
-        self.server.threads.send_to_copy(at_us, message);
+        let keys = self.server.driver.engine.keyspace().len();
+        self.server.threads.send_to_copy(self.net.now_us, message, keys);
     }
 
     fn forget_copy(&mut self) {
@@ -181,6 +182,9 @@ impl<'a> Rounds for Serving<'a> {
     }
 
     fn serve_others(&mut self) {
+        while let Some(asked) = self.server.next_asked() {
+            self.carry_out(asked);
+        }
         let at_us = self.net.now_us;
         loop {
             let Server { threads, durable, .. } = &mut *self.server;
