@@ -92,6 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn the_last_connections_are_remembered() {
         let mut ended = EndedClients::default();
         for id in 1..=CLIENTS_MAX as u64 + 3 {

@@ -378,6 +378,7 @@ pub fn describe(cycle: &[Step], sees: impl Fn(&[u8]) -> bool) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::base::ids::Key;
+    use crate::base::scaled;
     use crate::lock::grant::{Bound, Client};
     use crate::lock::interface::Request;
     use crate::lock::queue::Wanted;
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     fn every_ring_is_refused_at_the_closing_wait_wherever_that_is() {
-        for size in 2..=100 {
+        for size in 2..=scaled(100, 7) {
             // The order in which they begin to wait; 101 is a prime.
             let order: Vec<usize> = (1..=100).map(|n| n * (size % 99 + 2) % 101 - 1).filter(|&n| n < size).collect();
             assert_eq!(order.len(), size);

@@ -52,6 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::scaled;
     use crate::engine::harness::Harness;
 
     const KEYS: [&str; 11] = ["s", "n", "l", "ll", "set", "ints", "z", "h", "t", "x", "xg"];
@@ -80,7 +81,7 @@ mod tests {
         ] {
             harness.run(request);
         }
-        harness.run(&format!("RPUSH ll {} {}", "x".repeat(9_000), "y".repeat(9_000)));
+        harness.args(&[b"RPUSH", b"ll", &[b'x'; 9_000], &[b'y'; 9_000]]);
         assert_eq!(harness.run("HPEXPIRE t 5000 FIELDS 2 a b"), "*2 :1 :1");
         harness
     }
@@ -93,7 +94,9 @@ mod tests {
 
     fn restore(harness: &mut Harness, key: &str, payload: &[u8]) -> String {
         let reply = harness.args(&[b"RESTORE", key.as_bytes(), b"0", payload, b"REPLACE"]);
-        harness.engine.check_invariants();
+        if scaled(true, false) {
+            harness.engine.check_invariants();
+        }
         String::from_utf8(reply).unwrap()
     }
 

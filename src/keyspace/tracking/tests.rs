@@ -1,3 +1,4 @@
+use crate::base::scaled;
 use crate::base::time::Now;
 use crate::keyspace::change::Event;
 use crate::keyspace::tracking::*;
@@ -59,23 +60,24 @@ fn whoever_read_a_key_is_told_once() {
 #[test]
 fn a_full_table_makes_room_and_tells_who_loses_a_key() {
     let mut tracking = Tracking::new(1);
-    tracking.keys_max = 100;
+    let (keys_max, many) = scaled((100, 1000), (30, 60));
+    tracking.keys_max = keys_max as u64;
     let a = tracking.track(NIL, client(1), Options::NOLOOP, None, &[]);
     tracking.current = 1;
     let mut lost = 0;
-    for i in 0..1000u32 {
+    for i in 0..many as u32 {
         tracking.remember(a, &i.to_le_bytes(), u64::MAX);
         tracking.current = 0;
         lost += told(&mut tracking).len();
         tracking.current = 1;
     }
-    assert_eq!((tracking.keys(), lost), (100, 900));
+    assert_eq!((tracking.keys(), lost), (keys_max, many - keys_max));
     // After its maximum was lowered, it shrinks with time, and with reads.
     tracking.keys_max = 10;
     tracking.current = 0;
     assert!(tracking.has_retired(), "there is something to do");
     tracking.free_some(&mut { 20 });
-    assert_eq!((tracking.keys(), told(&mut tracking).len()), (80, 20));
+    assert_eq!((tracking.keys(), told(&mut tracking).len()), (keys_max - 20, 20));
     tracking.current = 1;
     for i in 1000..1010u32 {
         tracking.remember(a, &i.to_le_bytes(), u64::MAX);
@@ -91,7 +93,7 @@ fn long_names_make_room_among_the_readers_own() {
     let a = tracking.track(NIL, client(1), Options::empty(), None, &[]);
     let b = tracking.track(NIL, client(2), Options::empty(), None, &[]);
     tracking.remember(b, b"small", 100_000);
-    for i in 0..100u8 {
+    for i in 0..scaled(100, 20u8) {
         tracking.remember(a, &[i; 10_000], 100_000);
     }
     assert!(told(&mut tracking).iter().all(|&to| to == 1));
@@ -104,7 +106,7 @@ fn all_are_told_once_that_everything_is_gone() {
     let mut tracking = Tracking::new(1);
     let a = tracking.track(NIL, client(1), Options::empty(), None, &[]);
     tracking.track(NIL, client(2), Options::BCAST, None, &[]);
-    for i in 0..1000u32 {
+    for i in 0..scaled(1000, 100u32) {
         tracking.remember(a, &i.to_le_bytes(), u64::MAX);
     }
     for _ in 0..16 {
@@ -120,7 +122,7 @@ fn all_are_told_once_that_everything_is_gone() {
     tracking.take_changed();
     let mut turns = 0;
     while tracking.has_retired() {
-        tracking.free_some(&mut 100);
+        tracking.free_some(&mut scaled(100, 10));
         turns += 1;
     }
     assert!((10..20).contains(&turns) && tracking.keys() == 0, "{turns} turns");
@@ -155,6 +157,7 @@ fn prefixes_gather_what_changed_in_a_turn() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn many_prefixes_go_bit_by_bit() {
     let mut tracking = Tracking::new(1);
     let names: Vec<Vec<u8>> = (0..1000u32).map(|n| format!("prefix:{n:04}").into_bytes()).collect();

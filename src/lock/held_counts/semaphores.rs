@@ -40,6 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn so_many_are_known_and_no_more() {
         let mut semaphores = Semaphores::default();
         (0..NAMES_MAX + 5).for_each(|number| semaphores.opened(format!("{number}").as_bytes()));

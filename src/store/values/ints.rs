@@ -138,6 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::scaled;
 
     fn number() -> impl Strategy<Value = i64> {
         prop_oneof![
@@ -149,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behave_as_an_ordered_set(steps in prop::collection::vec((any::<bool>(), number()), 1..200)) {
+        fn behave_as_an_ordered_set(steps in prop::collection::vec((any::<bool>(), number()), 1..scaled(200, 60))) {
             let mut buffer = Box::default();
             let mut model = BTreeSet::new();
             for (new, n) in steps {

@@ -18,7 +18,8 @@ fn poll(wheel: &mut Wheel, now: u64, mut budget: u32, deadline_of: impl Fn(u64) 
 
 #[test]
 fn fires_at_its_millisecond_and_not_before() {
-    for deadline in [1, 63, 64, 4095, 4096, 4097, 1 << 18, (1 << 18) + 1, 86_400_000, 1 << 44, u64::MAX - 1, u64::MAX] {
+    let deadlines = [u64::MAX, 1, 4097, 1 << 18, 63, 64, 4095, 4096, (1 << 18) + 1, 86_400_000, 1 << 44, u64::MAX - 1];
+    for &deadline in &deadlines[..scaled(deadlines.len(), 4)] {
         let mut wheel = Wheel::new(0);
         wheel.insert(deadline, deadline);
         let mut wakes = 0;
@@ -205,7 +206,7 @@ proptest! {
     fn behaves_like_a_sorted_map(
         start in prop_oneof![Just(0u64), 0..1u64 << 41],
         budget in prop_oneof![1..4u32, 1..100u32, Just(2000u32)],
-        steps in prop::collection::vec(step(), 1..scaled(200, 30)),
+        steps in prop::collection::vec(step(), 1..scaled(200, 15)),
     ) {
         let mut wheel = Wheel::new(start);
         let mut now = start;

@@ -61,7 +61,7 @@ fn texts<'a>(elements: impl Iterator<Item = Element<'a>>) -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_plain_list(first in prop_oneof![Just(-2i64), -5..6i64], steps in prop::collection::vec(step(), 1..scaled(60, 12))) {
+    fn agrees_with_a_plain_list(first in prop_oneof![Just(-2i64), -5..6i64], steps in prop::collection::vec(step(), 1..scaled(60, 6))) {
         let mut limits = Limits::new(first);
         let mut list = List::default();
         let mut model: VecDeque<Vec<u8>> = VecDeque::new();
