@@ -428,6 +428,7 @@ impl Server {
                 kept = self.start_process(at_us);
                 let mut net = lock(net);
                 let mut serving = self.on(&mut net);
+                serving.meet_demands();
                 if let Err(reason) = serving.load_some() {
                     serving.start_anew(&reason);
                     kept = false;

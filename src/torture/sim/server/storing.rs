@@ -77,6 +77,7 @@ impl Serving<'_> {
         let seed = self.server.seed;
         self.server.durable.iter_mut().for_each(|durable| durable.delete_files(seed));
         self.server.start_process(at_us);
+        self.meet_demands();
     }
 
     /// Lets the disk work.
