@@ -144,8 +144,8 @@ pub struct Server {
     pub(in crate::torture::sim) replica: Option<Box<Replica>>,
     /// Until when the server stands still.
     pub stalled_until_us: u64,
-    /// What the driver keeps no more of, if not as much as usual.
-    limits: Option<Limits>,
+    /// What the driver keeps no more of.
+    pub(in crate::torture::sim) limits: Limits,
     /// The greatest number of bytes that has waited.
     pub waited_max: u64,
     /// Unchecked clients, if there are any.
@@ -206,7 +206,7 @@ impl Server {
             threads: Threads::new(seed),
             replica: None,
             stalled_until_us: 0,
-            limits: None,
+            limits: Limits::default(),
             waited_max: 0,
             noise: None,
         };
@@ -228,12 +228,9 @@ impl Server {
     pub fn stress(&mut self, waiting_max: u64) {
         self.noise = Some(Noise::new(Random::new(self.seed, streams::NOISE, 0), self.durable.is_some()));
         self.threads.hurries = true;
-        if self.durable.is_none() {
-            return;
-        }
-        let limits = Limits { waiting: waiting_max, backlog: 256, changes: 2048, copied: 64 };
-        self.limits = Some(limits);
-        self.driver.limit(limits);
+        let limits = Limits { backlog: 256, changes: 2048, copied: 64, ..Limits::default() };
+        self.limits = if self.durable.is_some() { Limits { waiting: waiting_max, ..limits } } else { limits };
+        self.driver.limit(self.limits);
         if let Some(durable) = &mut self.durable {
             durable.hurry();
         }

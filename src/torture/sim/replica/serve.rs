@@ -47,6 +47,7 @@ impl Server {
         self.clock = ProcessClock::new(net.now_us, origin_us, replica.wall_ms).with_ppm(runtime.clock(replica.index).ppm);
         self.driver = Driver::new(engine(self.seed, net.now_us));
         self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
+        self.driver.limit(self.limits);
         self.driver.plant(replica.flaw.of_driver());
         let options = match replica.start(runtime, net.now_us) {
             Ok(options) => options,

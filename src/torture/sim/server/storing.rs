@@ -18,9 +18,7 @@ impl Server {
         self.seed = self.seed.wrapping_add(1);
         let (driver, clock, kept) = durable.start(at_us, self.seed);
         (self.driver, self.clock) = (driver, clock);
-        if let Some(limits) = self.limits {
-            self.driver.limit(limits);
-        }
+        self.driver.limit(self.limits);
         self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
         kept
     }
