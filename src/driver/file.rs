@@ -217,8 +217,8 @@ pub struct BaseOrder {
 /// What the adapter is to do about a report of the writer.
 #[derive(Debug)]
 pub enum Reported {
-    /// Make a base of these files but the last, for the file of this number, and say what became of it ([`Driver::base_made`]).
-    MakeBase(BaseOrder),
+    /// Make this base, and say what became of it ([`Driver::base_made`]).
+    MakeBase(Box<BaseOrder>),
     /// Let go of the file, which is closed, and say so ([`Driver::file_closed`]).
     Closed,
 }
@@ -361,7 +361,7 @@ impl Driver {
                     files.increments.pop();
                 }
                 let (config, refused_max) = (self.engine.config().clone(), self.refused_at_load);
-                let order = |number| BaseOrder { number, files, config, refused_max };
+                let order = |number| Box::new(BaseOrder { number, files, config, refused_max });
                 return self.increment_begun().map(order).map(Reported::MakeBase);
             }
             Report::Based => self.end_rewriting(at, true),

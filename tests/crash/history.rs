@@ -319,7 +319,7 @@ impl History {
         let (at, mut order) = (self.present(), None);
         while let Some(report) = self.writer.around().take_report() {
             if let Some(Reported::MakeBase(base)) = self.driver.take_report(at, report) {
-                order = Some(base);
+                order = Some(*base);
             }
         }
         order

@@ -80,7 +80,7 @@ pub trait Storing: Driving {
             None => {}
             Some(Reported::MakeBase(order)) => {
                 let number = order.number;
-                if let Err(reason) = self.make_base(order) {
+                if let Err(reason) = self.make_base(*order) {
                     self.drive(|driver, at| driver.base_made(at, number, Err(reason)));
                 }
             }
