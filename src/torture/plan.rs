@@ -259,7 +259,6 @@ pub(crate) mod streams {
     pub const NODES: u64 = 9;
     pub const NOISE: u64 = 10;
     pub const TIMER: u64 = 11;
-    pub const THREADS: u64 = 12;
 }
 
 impl Plan {

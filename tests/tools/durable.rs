@@ -138,8 +138,10 @@ fn faults_of_the_driver_show() {
         (Flaw::SwitchLosesChanges, Shown::NotLinear),
         (Flaw::BaseLacksIncrement, Shown::NotLinear),
     ] {
-        let found = use_registers(1, 0..100, Planted::OfDriver(flaw));
-        assert_eq!(found.map(|(_, shown)| shown), Some(shown), "{flaw:?}");
+        // An early episode may show something else first.
+        let shows =
+            |episode| use_registers(1, episode..episode + 1, Planted::OfDriver(flaw)).map(|(_, shown)| shown) == Some(shown);
+        assert!((0..100).any(shows), "{flaw:?}");
     }
 }
 

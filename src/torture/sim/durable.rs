@@ -9,7 +9,6 @@ use crate::driver::pace::Pace;
 use crate::engine::config::Config;
 use crate::persist::append::log_writer::{BatchNumber, Syncs};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::SharedDisk;
 use crate::torture::sim::machine::{Loading, Machine, ProcessClock};
@@ -36,30 +35,20 @@ pub struct Durable {
     full: bool,
     /// Number of the process.
     pub process: u64,
-    /// The times of the disk.
-    random: Random,
 }
 
 impl Durable {
     /// A machine without files, whose server does not run yet.
-    pub fn new(disk: SharedDisk, seed: u64) -> Durable {
-        Durable {
-            machine: Machine::new(disk, 0),
-            loading: None,
-            care: Care::Exact,
-            hurries: false,
-            full: false,
-            process: 0,
-            random: Random::new(seed, streams::DISK, 0),
-        }
+    pub fn new(disk: SharedDisk) -> Durable {
+        Durable { machine: Machine::new(disk, 0), loading: None, care: Care::Exact, hurries: false, full: false, process: 0 }
     }
 
     /// Starts a process, which loads the files. Returns its driver and its clocks, and whether the files can be read. If they
     /// cannot, all of them are deleted.
-    pub fn start(&mut self, at_us: u64, seed: u64) -> (Driver, ProcessClock, bool) {
+    pub fn start(&mut self, at_us: u64, seed: u64, random: &mut Random) -> (Driver, ProcessClock, bool) {
         self.process += 1;
         for kept in [true, false] {
-            let delay = if self.hurries { [0, 0, 50, -1][self.random.below(4) as usize] } else { 0 };
+            let delay = if self.hurries { [0, 0, 50, -1][random.below(4) as usize] } else { 0 };
             match self.machine.begin_loading(at_us, Config { key_load_delay: delay, ..config() }, seed) {
                 Ok((driver, clock, loading)) => {
                     self.loading = Some((at_us, loading));
@@ -124,9 +113,9 @@ impl Durable {
     }
 
     /// What the operator of the server does next.
-    pub fn operate(&mut self, driver: &Driver) -> (Vec<Command>, u64) {
+    pub fn operate(&mut self, driver: &Driver, random: &mut Random) -> (Vec<Command>, u64) {
         if self.hurries {
-            let fills = !self.full && self.random.percent(15);
+            let fills = !self.full && random.percent(15);
             self.fill(fills);
         }
         let word = |text: &str| {
@@ -142,12 +131,12 @@ impl Durable {
                 "BGREWRITEAOF",
                 "BGSAVE",
             ];
-            let which = self.random.below(change.len() as u64) as usize;
+            let which = random.below(change.len() as u64) as usize;
             if which < 3 {
                 self.care = Care::None;
             }
             vec![change[which]]
-        } else if self.hurries && self.random.percent(30) {
+        } else if self.hurries && random.percent(30) {
             // In the middle of a change.
             self.care = Care::None;
             let change = [
@@ -159,13 +148,13 @@ impl Durable {
                 "BGSAVE",
                 "SAVE",
             ];
-            vec![change[self.random.below(change.len() as u64) as usize]]
+            vec![change[random.below(change.len() as u64) as usize]]
         } else {
             self.care = Care::Returns;
             vec!["CONFIG SET appendonly yes", "CONFIG SET appendfsync always"]
         };
         let pause_us = if self.hurries { (1_000, 1_000_000) } else { (500_000, 15_000_000) };
-        (done.into_iter().filter_map(word).collect(), self.random.between(pause_us.0, pause_us.1))
+        (done.into_iter().filter_map(word).collect(), random.between(pause_us.0, pause_us.1))
     }
 
     /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged

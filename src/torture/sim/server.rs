@@ -218,7 +218,7 @@ impl Server {
     pub fn durable(number: u32, seed: u64, planted: Planted) -> Server {
         let mut server = Server::new(number, seed, false);
         let disk = SharedDisk::new(SimulatedDisk::new(seed), planted, false);
-        server.durable = Some(Durable::new(disk, seed));
+        server.durable = Some(Durable::new(disk));
         server.up = false;
         server
     }

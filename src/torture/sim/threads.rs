@@ -32,13 +32,14 @@ pub struct Threads {
     making: Vec<(u64, Making)>,
     /// Whether what they make takes long or fails, so that more of it meets.
     pub hurries: bool,
-    random: Random,
+    /// The times of the disk, and what its operator does.
+    pub random: Random,
 }
 
 impl Threads {
     /// No thread.
     pub fn new(seed: u64) -> Threads {
-        let random = Random::new(seed, streams::THREADS, 0);
+        let random = Random::new(seed, streams::DISK, 0);
         Threads { writers: Writers::default(), copy: None, making: Vec::new(), hurries: false, random }
     }
 

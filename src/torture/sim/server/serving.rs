@@ -130,9 +130,15 @@ impl Adapter for Serving<'_> {
 
     fn set_timer(&mut self, at_ms: u64) -> bool {
         let Serving { server, net } = self;
-        // It fires late, as all timers do.
-        let late_us = if server.random.percent(5) { 5_000 } else { 100 };
-        let at_us = server.clock.true_us(at_ms) + server.random.below(late_us);
+        // Under stress, it fires late.
+        let late_us = if !server.threads.hurries {
+            0
+        } else if server.random.percent(5) {
+            server.random.below(5_000)
+        } else {
+            server.random.below(100)
+        };
+        let at_us = server.clock.true_us(at_ms) + late_us;
         server.timer_us = Some(at_us);
         net.at(at_us, Event::Tick(server.number));
         true

@@ -16,7 +16,7 @@ impl Server {
     pub(super) fn start_process(&mut self, at_us: u64) -> bool {
         let Some(durable) = &mut self.durable else { return true };
         self.seed = self.seed.wrapping_add(1);
-        let (driver, clock, kept) = durable.start(at_us, self.seed);
+        let (driver, clock, kept) = durable.start(at_us, self.seed, &mut self.threads.random);
         (self.driver, self.clock) = (driver, clock);
         self.driver.limit(self.limits);
         self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
@@ -41,7 +41,7 @@ impl Server {
         let mut net = lock(net);
         let next_us = match &mut self.durable {
             Some(durable) if self.up => {
-                let (commands, next_us) = durable.operate(&self.driver);
+                let (commands, next_us) = durable.operate(&self.driver, &mut self.threads.random);
                 let mut serving = self.on(&mut net);
                 serving.look_at_lease();
                 let id = serving.accept(None);
