@@ -444,7 +444,13 @@ impl Server {
                 self.count_writes();
             }
         }
-        self.on(&mut lock(net)).serve();
+        let mut net = lock(net);
+        let mut serving = self.on(&mut net);
+        // What was rebuilt has set no timer here.
+        serving.server.driver.reset_timer();
+        let now = serving.server.now(serving.net.now_us);
+        serving.finish_batch(now, None);
+        serving.serve();
         kept
     }
 
