@@ -260,7 +260,7 @@ pub trait Driving: Adapter {
             }
             if !saves || self.save_now() || force {
                 if force || !self.hands_over_and_ends() {
-                    self.end();
+                    self.end_after_round();
                 }
                 return;
             }
@@ -271,6 +271,12 @@ pub trait Driving: Adapter {
         if let Some(id) = session {
             self.driver().refuse_to_end(id);
         }
+    }
+
+    /// The server is to end after this round. Nothing executes from now on.
+    fn end_after_round(&mut self) {
+        self.driver().stop_executing();
+        self.end();
     }
 
     /// Whether the leadership must be handed over before the server ends. If so, that has begun, and it ends afterwards.
@@ -314,7 +320,7 @@ pub trait Socket<A: Adapter> {
 /// Gives a connection its turn: it runs until it must wait, or until others are to have theirs.
 #[inline]
 pub fn take_turn<A: Adapter, S: Socket<A>>(adapter: &mut A, socket: &mut S) -> Next {
-    let mut turn = Turn::begin();
+    let mut turn = adapter.driver().begin_turn();
     let Err(next) = go_on(adapter, socket, &mut turn);
     if turn.leaves_work() {
         let now = adapter.now();
@@ -409,7 +415,7 @@ pub trait Rounds {
         }
     }
 
-    /// Gives each connection that waits for one a last turn, as the server ends: what is written to it is still sent.
+    /// Gives each connection that waits for one a last turn, as the server ends: its output is still sent, and nothing executes.
     fn run_last_turns(&mut self) {
         for _ in 0..self.adapter().driver().queued_connections() {
             let Some(id) = self.adapter().driver().next_connection() else { break };
@@ -446,8 +452,10 @@ pub trait Rounds {
         Ok(Some(self.end_round()))
     }
 
-    /// Ends the server in order: what was received is answered, what was recorded is stored, and what waited for that is sent.
+    /// Ends the server in order: what was recorded is stored, and the replies that waited for that are sent. Nothing executes any more:
+    /// that holds for a server, too, that cannot start behind what it has loaded.
     fn end_in_order(&mut self) {
+        self.adapter().driver().stop_executing();
         self.run_last_turns();
         self.adapter().close_log();
         self.serve_threads();

@@ -285,6 +285,7 @@ impl Server {
             let ending = Arc::clone(&ending);
             control.send(Box::new(move |shell| {
                 shell.shut_down(None, None, force);
+                shell.after_closure();
                 ending.store(shell.ending, Ordering::Relaxed);
             }));
         }

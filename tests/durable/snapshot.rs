@@ -249,3 +249,26 @@ fn a_session_that_had_no_grant_when_the_base_was_made_keeps_its_later_ones() {
     assert!(!call(&mut wire, "LOCK.SESSION mine GRACE 60000").starts_with('-'));
     assert_eq!(call(&mut wire, "LOCK.RELEASE l me"), ":0");
 }
+
+#[test]
+fn nothing_is_acknowledged_behind_the_last_snapshot() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, &NO_LOG);
+    let [mut sleeper, mut ender, mut writer] = [(); 3].map(|()| server.wire());
+    for wire in [&mut sleeper, &mut ender, &mut writer] {
+        assert_eq!(call(wire, "PING"), "+PONG");
+    }
+    // Both come while the executor sleeps, and so have their turns in one round.
+    let mut sent = |wire: &mut Wire, request: &str| {
+        wire.queue(&request.split(' ').collect::<Vec<_>>());
+        wire.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    sent(&mut sleeper, "DEBUG SLEEP 0.4");
+    sent(&mut ender, "SHUTDOWN SAVE");
+    sent(&mut writer, "SET late 1");
+    let acknowledged = writer.reply().is_ok();
+    server.ended();
+    let found = call(&mut Server::start(&folder, &NO_LOG).wire(), "GET late");
+    assert_eq!(acknowledged, found == "$1 1", "{found}");
+}

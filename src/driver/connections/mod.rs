@@ -131,6 +131,8 @@ pub(super) struct Connections {
     yields: bool,
     /// The current turn lets all others run before it writes.
     goes_last: bool,
+    /// Nothing executes any more: see [`Driver::stop_executing`](crate::driver::Driver::stop_executing).
+    only_write: bool,
     /// The session that moves the clock.
     clock_mover: Option<SessionId>,
 }
@@ -148,6 +150,7 @@ impl Connections {
             sweep_ms: None,
             yields: false,
             goes_last: false,
+            only_write: false,
             clock_mover: None,
         }
     }

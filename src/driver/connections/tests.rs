@@ -66,7 +66,7 @@ impl Clients {
         let id = self.driver.next_connection()?;
         let reading = self.reading();
         let (at, client) = (self.at(), self.clients.get_mut(&id)?);
-        let mut turn = Turn::begin();
+        let mut turn = self.driver.begin_turn();
         let next = loop {
             let step = self.driver.step(id, &mut turn);
             if matches!(step, Step::Execute | Step::Receive) && self.driver.engine.has_work(self.now) {

@@ -59,12 +59,6 @@ enum At {
 }
 
 impl Turn {
-    /// Begins a turn.
-    #[inline]
-    pub fn begin() -> Turn {
-        Turn { at: At::Begin, left: RECEIVED_PER_TURN, write_left: 0, dropped: false }
-    }
-
     /// Whether [`Driver::wake_written`] belongs behind it, though it may have executed nothing.
     #[inline]
     pub fn leaves_work(&self) -> bool {
@@ -85,6 +79,19 @@ impl Turn {
 }
 
 impl Driver {
+    /// Begins the turn of a connection.
+    #[inline]
+    pub fn begin_turn(&self) -> Turn {
+        let left = if self.connections.only_write { 0 } else { RECEIVED_PER_TURN };
+        Turn { at: At::Begin, left, write_left: 0, dropped: false }
+    }
+
+    /// From now on connections only write, because the server ends: what executed now would be acknowledged and not stored.
+    pub fn stop_executing(&mut self) {
+        self.connections.only_write = true;
+        self.connections.goes_last = false;
+    }
+
     /// What the connection does next in its turn.
     #[inline]
     pub fn step(&mut self, id: SessionId, turn: &mut Turn) -> Step {

@@ -17,7 +17,7 @@ pub trait Storing: Driving {
         copy.into_iter().for_each(|order| self.order_copy(order));
         file.into_iter().for_each(|order| self.writers().order(order));
         if ends {
-            self.end();
+            self.end_after_round();
         }
         failed.into_iter().for_each(|reason| self.fail(reason));
         if opens_file {

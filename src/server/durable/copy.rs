@@ -30,6 +30,15 @@ const NICER: i32 = 10;
 /// What is made of a copy, on its thread.
 pub type Then = Box<dyn FnOnce(Copied, &CopyProgress) + Send>;
 
+/// Makes something on the calling thread. A panic is an error, so that what is made is not in progress for ever: only this thread has
+/// seen what it worked on.
+///
+/// # Errors
+/// Those of `make`, and a panic.
+pub fn caught<T>(make: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|_| Err("its thread has panicked".to_owned()))
+}
+
 /// Makes the calling thread yield to others.
 pub fn be_nice() {
     // It is as good as any other where the system does not allow it.
@@ -74,11 +83,8 @@ impl Shell {
             be_nice();
             // An order that does nothing wakes the event loop, which goes on copying.
             let wake = || _ = control.send(Box::new(|_| ()));
-            // After a panic the snapshot fails, instead of being in progress for ever. Only this thread has seen the other
-            // engine.
-            let receives = || receive(Receiver::new(config, moment, Arc::clone(&progress)), &received, &wake);
-            let made = catch_unwind(AssertUnwindSafe(receives));
-            let made = made.unwrap_or_else(|_| Some(Err("the copying thread panicked".to_owned())));
+            let receives = || Ok(receive(Receiver::new(config, moment, Arc::clone(&progress)), &received, &wake));
+            let made = caught(receives).unwrap_or_else(|reason| Some(Err(reason)));
             // Nobody listens to what becomes of a copy that was given up.
             if let Some(made) = made.filter(|_| !progress.is_abandoned()) {
                 then(made, &progress);

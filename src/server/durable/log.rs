@@ -3,7 +3,7 @@
 use crate::driver::file::BaseOrder;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
-use crate::server::durable::copy::{ENGINE_STACK, be_nice};
+use crate::server::durable::copy::{ENGINE_STACK, be_nice, caught};
 use crate::server::durable::folder::Folder;
 use crate::server::durable::rewrite::make_base;
 use crate::server::shell::Shell;
@@ -25,8 +25,10 @@ impl Shell {
             be_nice();
             let _lock = lock;
             let goes_on = || !abandoned();
-            let folder = Folder::open(&path).map_err(|error| error.to_string());
-            let made = folder.and_then(|mut folder| make_base(&mut folder, name.as_bytes(), order, moment, goes_on));
+            let made = caught(|| {
+                let mut folder = Folder::open(&path).map_err(|error| error.to_string())?;
+                make_base(&mut folder, name.as_bytes(), order, moment, goes_on)
+            });
             control.send(Box::new(move |shell: &mut Shell| shell.base_made(number, made)));
         });
         spawned.map(drop).map_err(|error| format!("cannot start a thread: {error}"))

@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::files::{Temporary, remove_remnants, sync_folder_of};
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file::write::{Options, Writer};
-use crate::server::durable::copy::Then;
+use crate::server::durable::copy::{Then, caught};
 use crate::server::durable::folder::words;
 use crate::server::durable::load::snapshot_of;
 use crate::server::shell::Shell;
@@ -41,7 +41,8 @@ impl Shell {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let checksum = self.driver.engine.config().rdbchecksum;
         Ok(Box::new(move |copied: Copied, progress: &CopyProgress| {
-            let made = copied.and_then(|(engine, moment)| {
+            let made = caught(|| {
+                let (engine, moment) = copied?;
                 let goes_on = || !progress.is_abandoned();
                 write(&engine, moment, (&temporary, &path), Kind { checksum, is_base: false }, goes_on)
             });

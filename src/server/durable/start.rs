@@ -134,8 +134,8 @@ pub fn resume<A: Adapter, F: LogFolder>(
     writer: A::Writer,
     begun: impl FnOnce(LogFiles<F>, Syncs, Arc<Progress>) -> A::Files,
 ) -> Result<(), String> {
-    let moment = adapter.moment();
-    let begins = begin_increment(adapter.driver(), moment, folder, name, loaded).map_err(|error| error.to_string())?;
+    let (moment, path) = (adapter.moment(), folder.path().to_owned());
+    let begins = begin_increment(adapter.driver(), moment, folder, name, loaded).map_err(|error| unwritable(&path, &error))?;
     let (log, files, syncs, progress) = begins;
     let increments = files.manifest().increments.len();
     adapter.writers().begin(writer);
@@ -166,9 +166,9 @@ pub fn serve_loaded<A: Adapter, R: Read + Seek>(
 fn begin_log(shell: &mut Shell, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
     let Opened { folder, lock, path, name, .. } = opened;
     let (orders, received) = channel();
-    let writer = Box::new(LogThread::new(orders, path.clone()));
+    let writer = Box::new(LogThread::new(orders, path));
     let begun = |files, syncs, progress| Begun { files, orders: received, lock, syncs, progress };
-    resume(shell, folder, &name, loaded, writer, begun).map_err(|error| unwritable(&path, &error))
+    resume(shell, folder, &name, loaded, writer, begun)
 }
 
 impl Shell {

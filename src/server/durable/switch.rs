@@ -11,7 +11,7 @@ use crate::driver::round::storing::Storing;
 use crate::files::remove_remnants;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::resume::manifest_name;
-use crate::server::durable::copy::Then;
+use crate::server::durable::copy::{Then, caught};
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::load::folder_of;
 use crate::server::durable::lock::{FolderLock, lock};
@@ -73,7 +73,7 @@ impl Shell {
         let (orders, received) = channel();
         self.background.writers.begin(Box::new(LogThread::new(orders, path)));
         Ok(Box::new(move |copied: Copied, _: &CopyProgress| {
-            let begun = copied.and_then(|copied| begin_files(folder, &name, manifest, copied, checksum, &head));
+            let begun = caught(|| begin_files(folder, &name, manifest, copied?, checksum, &head));
             let begun = begun.map(|files| Begun { files, orders: received, lock, syncs, progress });
             control.send(Box::new(move |shell: &mut Shell| shell.file_made(begun)));
         }))

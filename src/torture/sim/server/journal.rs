@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// Rebuilds the state of the server from the journal, on a network where nobody hears it.
+    /// Rebuilds the state of the server from the journal. Clients hear nothing of that.
     pub(super) fn restore(&mut self) {
         let Some(mut journal) = self.journal.take() else { return };
         let mut net = Net::new(&Plan::draw(&Settings::default(), 0));

@@ -286,7 +286,7 @@ impl Serving<'_> {
         self.server.sessions.insert(conn, Session::new(id));
     }
 
-    /// Executes requests whose replies nobody reads.
+    /// Executes requests, and drops the replies.
     pub(in crate::torture::sim) fn execute_all(&mut self, id: SessionId, input: Vec<u8>) {
         let mut open = Open { id, broken: false, input, closed: false, output: Vec::new() };
         while matches!(take_turn(self, &mut open), Next::Soon | Next::Later) {}
