@@ -259,14 +259,10 @@ fn nothing_is_acknowledged_behind_the_last_snapshot() {
         assert_eq!(call(wire, "PING"), "+PONG");
     }
     // Both come while the executor sleeps, and so have their turns in one round.
-    let mut sent = |wire: &mut Wire, request: &str| {
-        wire.queue(&request.split(' ').collect::<Vec<_>>());
-        wire.flush().unwrap();
+    for (wire, request) in [(&mut sleeper, "DEBUG SLEEP 0.4"), (&mut ender, "SHUTDOWN SAVE"), (&mut writer, "SET late 1")] {
+        send(wire, request);
         std::thread::sleep(Duration::from_millis(50));
-    };
-    sent(&mut sleeper, "DEBUG SLEEP 0.4");
-    sent(&mut ender, "SHUTDOWN SAVE");
-    sent(&mut writer, "SET late 1");
+    }
     let acknowledged = writer.reply().is_ok();
     server.ended();
     let found = call(&mut Server::start(&folder, &NO_LOG).wire(), "GET late");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::driver::connections::execute::BatchStart;
-use crate::driver::connections::turn::{Next, Step, Turn};
+use crate::driver::connections::turn::{Next, Step};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
 use crate::engine::config::Config;
