@@ -4,7 +4,7 @@
 //!   request ─▶ changed keys ─▶ unsettled: key ─▶ batch ──┐ what a request wrote or read
 //!                                                        ▼
 //!   outbox  ── may go ──┃ a gate: position, batch ┃── waits ──▶
-//!                                                        ▲ settled(batch) opens it
+//!                                                        ▲ settle(batch) opens it
 //! ```
 //!
 //! A batch gets its number before it is taken from the log: changes since the last one belong to the *pending* batch. A reply

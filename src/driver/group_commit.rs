@@ -1,4 +1,4 @@
-//! Which writes share a sync under `appendfsync always`.
+//! Which writes share a batch where replies wait for it: a sync under `appendfsync always`, a proposal on a leader.
 //!
 //! When a batch is settled, its clients are answered, and most of them write again soon. A batch that were handed over at once
 //! would not have those writes. They would wait for the sync after it, and the clients would be split in two groups that take

@@ -20,7 +20,7 @@ pub struct Persistence {
     pub(super) loading: Option<Loading>,
     /// Number of keys that the last load of an RDB left out because they have expired, and of those that it loaded.
     pub last_load: [u64; 2],
-    /// Reads the driver's figures; `None` if nothing is written to disk.
+    /// Reads the driver's figures; `None` if changes go nowhere.
     pub figures: Option<Box<dyn Fn() -> Figures>>,
     /// Sessions whose `WAIT` or `WAITAOF` has ended, while there is a log. The driver wakes them and clears the list. Their reply shows no change, so it
     /// need not wait as what is written to other sessions does.
@@ -49,7 +49,7 @@ impl Persistence {
         self.position().is_some_and(|position| position.durable > 0)
     }
 
-    /// How far the log is; `None` if nothing is written to disk.
+    /// How far the log is; `None` if changes go nowhere.
     pub fn position(&self) -> Option<Position> {
         self.figures.as_ref().map(|figures| figures().position)
     }

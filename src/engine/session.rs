@@ -51,7 +51,7 @@ bitflags::bitflags! {
         const PACED = 1 << 17;
         /// Has subscriptions.
         const SUBSCRIBED = 1 << 18;
-        /// Output waits until what it shows is on the disk. The driver holds it back.
+        /// Output waits until what it shows is on the disk, or committed by the nodes. The driver holds it back.
         const UNSETTLED = 1 << 19;
         /// Applies files at a start: no request waits, and none is done in steps, as the next one follows at once.
         const NEVER_WAITS = 1 << 20;

@@ -1,9 +1,9 @@
 //! The quorum: several nodes that agree on one order of batches, by Raft.
 //!
 //! ```text
-//!   executor ─ Proposal ─▶ node (a thread with a runtime of its own) ─▶ openraft ─▶ store: segments, votes, snapshots
+//!   executor ─ a batch ─▶ node (a thread with a runtime of its own) ─▶ openraft ─▶ store: segments, votes, snapshots
 //!      ▲                                                                    │  ▲
-//!      └──────────── committed entries, changes of role ◀───────────────────┘  └─▶ net: frames to the other nodes
+//!      └─────────── committed entries, changes of role ◀───────────────────┘  └─▶ net: frames to the other nodes
 //! ```
 //!
 //! It knows nothing of keys or commands: a batch is bytes with a time. `driver::replicated` makes batches, and applies those of others.

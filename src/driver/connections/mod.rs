@@ -4,7 +4,7 @@
 //! ```text
 //!   wake ─▶ run queue ─▶ next_connection ─▶ step ─▶ Write   ─▶ output, written ─┐
 //!            ▲                               ▲  ├─▶ Execute ─▶ execute_kept  ───┤
-//!            │                               │  ├─▶ Receive ─▶ receive ─────────┤
+//!            │                               │  ├─▶ Receive ─▶ execute_received ┤
 //!            │                               └──┼───────────────────────────────┘
 //!            └── who was written to, or goes on ◀── End
 //! ```

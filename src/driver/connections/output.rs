@@ -4,7 +4,7 @@ use crate::base::ids::SessionId;
 use crate::driver::Driver;
 use crate::engine::session::SessionFlags;
 
-/// Output is held back: by a fault, or until it is durable.
+/// Output is held back: by a fault, or until what it shows is settled.
 const HELD: SessionFlags = SessionFlags::FAULT_GATED.union(SessionFlags::UNSETTLED);
 /// The shared reply buffer is freed if it grew beyond this.
 const KEPT_OUT: usize = 512 << 10;

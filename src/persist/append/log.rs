@@ -1,7 +1,7 @@
-//! The log of changes that is written to the file: gathers the units of a turn in one batch.
+//! The log of changes that is written to the file, or proposed to the nodes: gathers units in a batch.
 //!
 //! ```text
-//!   engine ── record, end_unit ─▶ AppendLog ◀─ take_batch ── server, once a turn
+//!   engine ── record, end_unit ─▶ AppendLog ◀─ take_batch ── driver, when a batch is handed on
 //!                                 bytes: room for a header · whole units │ the unit in progress
 //!                                 keys:  hashes of what they changed     │ of what it changed
 //! ```

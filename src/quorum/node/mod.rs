@@ -1,7 +1,7 @@
 //! One node of the quorum: openraft, its storage and its transport on a thread of their own.
 //!
 //! ```text
-//!   executor ── propose ──▶ orders ─▶ openraft ─▶ store, net
+//!   executor ── propose ──▶ batches ─▶ openraft ─▶ store, net
 //!      ▲                                 │
 //!      │  Asked::Apply, Install          ▼
 //!      └──────────────────────── state: committed entries, in order
@@ -19,6 +19,8 @@
 //! - `members`: nodes that join and leave;
 //! - `followed`: tells the executor when followers have what clients wait for;
 //! - `watch`: what the executor is told of leaders and members;
+//! - `sink`: takes snapshots that arrive from other nodes;
+//! - `run`: the node's start, its tasks, and the orders that it carries out;
 //! - `handle`: the node as the executor sees it.
 
 pub(in crate::quorum) mod application;

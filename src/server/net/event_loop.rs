@@ -4,6 +4,7 @@
 //!   ┌▶ what is due, and others: closures of other threads, new connections, handshakes
 //!   │  turns of connections, in FIFO order     ◀─ woken by another session's request
 //!   │  a slice of the load, at the start
+//!   │  the end of the round: its changes are handed to the log, or proposed to the nodes
 //!   └─ poll the descriptors, or wait ─▶ run queue
 //! ```
 //!

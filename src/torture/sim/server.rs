@@ -350,10 +350,15 @@ impl Server {
         self.durable.is_some() || self.replica.is_some()
     }
 
+    /// Whether there is room on the server's disk.
+    fn has_room(&self) -> bool {
+        self.durable.as_ref().is_none_or(Durable::has_room)
+    }
+
     /// The operator tells the server to end. Returns whether it has ended; a node that leads ends later.
     pub fn terminate(&mut self, net: &Shared) -> bool {
         let running = self.driver.file().is_some_and(|file| file.phase == Phase::Running);
-        let may_end = self.durable.as_ref().is_none_or(|durable| running && durable.has_room());
+        let may_end = self.durable.is_none() || (running && self.has_room());
         if self.up && may_end {
             let mut world = lock(net);
             let mut serving = self.on(&mut world);

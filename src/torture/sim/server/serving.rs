@@ -236,6 +236,8 @@ impl Serving<'_> {
             let end = match self.run_round() {
                 Ok(Some(end)) => end,
                 Ok(None) => return self.end(),
+                // On a full disk the server ends and keeps its files. Others are refused.
+                Err(_) if !self.server.has_room() => return self.end(),
                 Err(reason) => {
                     self.start_anew(&reason);
                     continue;
