@@ -100,6 +100,12 @@ impl Temporary {
         &mut self.file
     }
 
+    /// The open file and its path, of which the caller takes care from now on.
+    pub fn into_parts(mut self) -> io::Result<(File, PathBuf)> {
+        self.is_renamed = true;
+        Ok((self.file.try_clone()?, std::mem::take(&mut self.path)))
+    }
+
     /// Gives it its name, atomically. This is durable when the folder has been synced.
     ///
     /// # Errors

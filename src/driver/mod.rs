@@ -140,12 +140,14 @@ pub struct Driver {
 impl Driver {
     /// A driver whose changes go nowhere.
     pub fn new(engine: Engine) -> Driver {
+        let saving = Saving::of(&engine);
         Driver {
+            due_ms: saving.look_ms.unwrap_or(u64::MAX),
             connections: Connections::new(),
             engine,
             changes: Changes::Nowhere,
             copying: None,
-            saving: Saving::default(),
+            saving,
             begins_log: false,
             log_again_ms: None,
             rewrite_asked: false,
@@ -155,7 +157,6 @@ impl Driver {
             limits: Limits::default(),
             demands: Demands::default(),
             active: false,
-            due_ms: u64::MAX,
             timer: Timer::default(),
             help_from_us: 0,
             #[cfg(any(test, feature = "torture"))]

@@ -28,6 +28,8 @@ use crate::engine::observe::turns::Task;
 
 /// Number of connection turns before the other sources are checked.
 const TURNS_MAX: usize = 64;
+/// Maximum number of closures of other threads that run per round.
+const CLOSURES_MAX: usize = 64;
 
 /// What follows from what happens to a driver.
 pub trait Driving: Adapter {
@@ -92,6 +94,20 @@ pub trait Driving: Adapter {
         let now = self.perform_actions(at.now);
         self.finish_batch(now, Some(id));
         result
+    }
+
+    /// Input of a session's client was received; nothing is its end. Executes what it has.
+    ///
+    /// # Errors
+    /// The turn ends.
+    #[inline]
+    fn received(&mut self, id: SessionId, input: &[u8], turn: &mut Turn) -> Result<(), Next> {
+        if input.is_empty() {
+            return Err(self.driver().end_input(id));
+        }
+        self.driver().count_read(id, input.len());
+        self.execute(id, |driver, at| driver.execute_received(at, id, input, turn));
+        Ok(())
     }
 
     /// The client of a session is connected.
@@ -310,7 +326,7 @@ pub trait Socket<A: Adapter> {
         Ok(())
     }
 
-    /// Receives input, and passes it to [`Driver::execute_received`], or its end to [`Driver::end_input`].
+    /// Receives input, or its end, and passes it to [`Driving::received`].
     ///
     /// # Errors
     /// The turn ends.
@@ -371,8 +387,14 @@ pub trait Rounds {
     /// Whether the server is to end.
     fn is_ending(&self) -> bool;
 
-    /// Serves all but connections and what is due: takes what other threads have done, and new connections.
-    fn serve_others(&mut self);
+    /// Whether other threads may have sent closures.
+    fn has_closures(&self) -> bool;
+
+    /// Runs the first closure that other threads have sent. Returns false if there is none.
+    fn run_closure(&mut self) -> bool;
+
+    /// Accepts new connections, some of them at a time.
+    fn accept_some(&mut self);
 
     /// Loads a slice of the files, if one is due.
     ///
@@ -380,14 +402,11 @@ pub trait Rounds {
     /// In words: the server cannot start.
     fn load_some(&mut self) -> Result<(), String>;
 
-    /// Takes all that other threads have done, as the server ends.
-    fn serve_threads(&mut self);
-
     /// Closes all connections, as the server ends.
     fn close_connections(&mut self);
 
-    /// Whether there is other work for this loop, so that it waits for nothing.
-    fn has_other_work(&self) -> bool {
+    /// Whether there is work for the adapter itself, so that it waits for nothing.
+    fn has_own_work(&mut self) -> bool {
         false
     }
 
@@ -433,7 +452,29 @@ pub trait Rounds {
         }
     }
 
-    /// Runs a round. Returns how it ends, and [`Driver::wake_late`] belongs behind that; `None` if the server is to end
+    /// Runs closures that other threads have sent, some of them at a time.
+    #[inline]
+    fn run_closures(&mut self) {
+        if self.has_closures() {
+            for _ in 0..CLOSURES_MAX {
+                if !self.run_closure() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Behind each round: the server has waited as the round's end says, or has stood still. `take` notes what has come meanwhile. The
+    /// lease is looked at before, because another node may have led.
+    #[inline]
+    fn after_wait<T>(&mut self, take: impl FnOnce(&mut Self) -> T) -> T {
+        self.adapter().look_at_lease();
+        let taken = take(self);
+        self.adapter().driver().wake_late();
+        taken
+    }
+
+    /// Runs a round. Returns how it ends, and [`Rounds::after_wait`] belongs behind that; `None` if the server is to end
     /// ([`Rounds::end_in_order`]).
     ///
     /// # Errors
@@ -441,7 +482,8 @@ pub trait Rounds {
     #[inline]
     fn run_round(&mut self) -> Result<Option<RoundEnd>, String> {
         self.run_due();
-        self.serve_others();
+        self.run_closures();
+        self.accept_some();
         self.run_connections();
         if self.is_ending() {
             return Ok(None);
@@ -458,19 +500,19 @@ pub trait Rounds {
         self.adapter().driver().stop_executing();
         self.run_last_turns();
         self.adapter().close_log();
-        self.serve_threads();
+        while self.run_closure() {}
         self.run_last_turns();
         self.close_connections();
     }
 
-    /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now. [`Driver::wake_late`]
-    /// belongs behind that.
+    /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now.
     #[inline]
     fn end_round(&mut self) -> RoundEnd {
         let adapter = self.adapter();
         let has_work = adapter.driver().has_background_work();
         let runs_on = has_work && adapter.run_background();
-        if runs_on || adapter.driver().has_connections_to_run() || adapter.driver().is_behind() || self.has_other_work() {
+        let driver = adapter.driver();
+        if runs_on || driver.has_connections_to_run() || driver.is_behind() || self.has_closures() || self.has_own_work() {
             return RoundEnd::GoesOn;
         }
         if has_work {

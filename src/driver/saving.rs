@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::driver::copy::{CopyProgress, Copying, Purpose};
 use crate::driver::{Driver, Present};
+use crate::engine::Engine;
 
 /// Milliseconds between two looks at the save points.
 const LOOK_EVERY_MS: u64 = 1000;
@@ -26,6 +28,18 @@ pub(super) struct Saving {
     tried_ms: u64,
     /// The number of the last one. What is told of an earlier one is about one that was given up.
     number: u64,
+}
+
+impl Saving {
+    /// Of an engine that has begun.
+    pub(super) fn of(engine: &Engine) -> Saving {
+        Saving { look_ms: first_look_ms(engine, engine.started()), ..Saving::default() }
+    }
+}
+
+/// When the save points are looked at first.
+fn first_look_ms(engine: &Engine, now: Now) -> Option<u64> {
+    (!engine.config().save.is_empty()).then(|| now.deadline_in(LOOK_EVERY_MS))
 }
 
 impl Driver {
@@ -135,8 +149,7 @@ impl Driver {
 
     /// Applies a new value of `save`, or of another directive about snapshots.
     pub fn save_as_configured(&mut self, at: Present) {
-        let points = !self.engine.config().save.is_empty();
-        self.saving.look_ms = points.then(|| at.now.deadline_in(LOOK_EVERY_MS));
+        self.saving.look_ms = first_look_ms(&self.engine, at.now);
         self.refuse_writes();
     }
 

@@ -167,6 +167,23 @@ pub trait Writer {
     fn join(&mut self);
 }
 
+/// A locked folder: locked until this is dropped. The fields are dropped in this order. `G` keeps the lock.
+pub struct FolderLock<G, F: Fn()> {
+    _guard: G,
+    /// Exists for as long as the folder is locked.
+    _held: Arc<()>,
+    _freed: Freed<F>,
+}
+
+/// Calls the function when it is dropped.
+struct Freed<F: Fn()>(F);
+
+impl<F: Fn()> Drop for Freed<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// What a copy is made into.
 pub enum Target<F> {
     /// The snapshot of this number.
@@ -253,9 +270,12 @@ impl<W: Writer, F> Writers<W, F> {
         move || abandoned.load(Ordering::Relaxed)
     }
 
-    /// The folder of a file is locked for as long as this exists.
-    pub fn folder_locked(&mut self, held: Weak<()>) {
-        self.held = held;
+    /// The folder of a file is locked. `freed` is called when it is not any more, on the thread that was the last to need it:
+    /// [`folder_freed`](crate::driver::round::storing::Storing::folder_freed) belongs behind that.
+    pub fn folder_locked<G, C: Fn()>(&mut self, guard: G, freed: C) -> FolderLock<G, C> {
+        let held = Arc::default();
+        self.held = Arc::downgrade(&held);
+        FolderLock { _guard: guard, _held: held, _freed: Freed(freed) }
     }
 
     /// Whether a file is switched on when a thread of the last one has ended, which still needs the folder.

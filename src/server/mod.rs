@@ -371,7 +371,6 @@ impl Executor {
             shell.driver.engine.on_rewrite_config(Box::new(write));
         }
         shell.control = Some(self.control.clone());
-        shell.drive(|driver, at| driver.save_as_configured(at));
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
         *shell.driver.engine.environment_mut() = environment;
         #[cfg(feature = "quorum")]

@@ -23,6 +23,7 @@ use crate::persist::natives::clock::{BootClock, Moment};
 use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
+use crate::server::durable::folder::LogFolder;
 use crate::server::durable::{BackgroundWork, Begun, LogThread, Opened, boottime};
 use crate::server::environment;
 use crate::server::heap::allocator;
@@ -237,6 +238,10 @@ impl Adapter for Shell {
 
     fn open_folder(&mut self) -> Result<Box<Opened>, String> {
         self.open_log_folder()
+    }
+
+    fn new_writer(&mut self, opened: &Box<Opened>) -> Box<LogThread> {
+        Box::new(LogThread::new(opened.folder.path()))
     }
 
     fn begin_copy(&mut self, target: Target<Box<Opened>>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {

@@ -20,7 +20,7 @@ use portcullis::persist::append::request::put_request;
 use portcullis::persist::natives::clock::{BootClock, Moment};
 use portcullis::persist::resume::Last;
 use portcullis::server::durable::folder::Folder;
-use portcullis::server::durable::load::{LoadedFiles, load_files, read_manifest};
+use portcullis::server::durable::load::{LoadedFiles, load_from, read_manifest};
 
 use crate::allocation::{bounded, peak_of};
 use crate::common::random::Random;
@@ -312,9 +312,10 @@ struct Counts {
 
 /// Loads a folder as a start does.
 fn load(engine: &mut Engine, moment: Moment, folder: &Path, name: &[u8]) -> Result<LoadedFiles, String> {
+    let folder = &mut Folder::at(folder);
     let manifest = read_manifest(folder, name)?.unwrap_or_default();
     let purpose = Purpose::Start { truncates: engine.config().aof_load_truncated };
-    load_files(engine, moment, folder, manifest, purpose).map(|(_, loaded)| loaded)
+    load_from(engine, moment, folder, manifest, (purpose, u64::MAX)).map(|(_, loaded)| loaded)
 }
 
 fn start(folder: &Path, counts: &mut Counts, len: usize) {

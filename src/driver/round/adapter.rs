@@ -92,6 +92,9 @@ pub trait Adapter: Sized {
     /// In words.
     fn open_folder(&mut self) -> Result<Self::Folder, String>;
 
+    /// The writer of the files of a folder, before it begins. What is ordered of it waits until then.
+    fn new_writer(&mut self, folder: &Self::Folder) -> Self::Writer;
+
     /// Begins to receive a copy whose keys are of this moment. What is made of it is told by
     /// [`snapshot_made`](super::storing::Storing::snapshot_made) or [`file_made`](super::storing::Storing::file_made), unless it
     /// was given up.
@@ -106,7 +109,7 @@ pub trait Adapter: Sized {
     /// The copy was given up.
     fn forget_copy(&mut self);
 
-    /// Has the file written that changes go to.
+    /// Begins to write the file that changes go to.
     ///
     /// # Errors
     /// In words.

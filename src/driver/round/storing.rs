@@ -1,13 +1,16 @@
 //! What a driver demands, carried out, and what follows when it is done: files that are opened, copied into, written and closed.
 
+use std::sync::Arc;
+
 use crate::driver::Demands;
 use crate::driver::copy::received::Message;
-use crate::driver::copy::{CopyOrder, Use};
+use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::file::Reported;
 use crate::driver::round::Driving;
 use crate::driver::switch::{Target, Writer};
 use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::File;
+use crate::persist::natives::clock::Moment;
 
 /// What an adapter stores.
 pub trait Storing: Driving {
@@ -29,11 +32,7 @@ pub trait Storing: Driving {
     fn order_copy(&mut self, order: CopyOrder) {
         match order {
             CopyOrder::Begin(of, moment, progress) => {
-                let target = match of {
-                    Use::Snapshot(number) => Ok(Target::Snapshot(number)),
-                    Use::FirstBase => self.writers().take_coming(),
-                };
-                if let Err(reason) = target.and_then(|target| self.begin_copy(target, moment, progress)) {
+                if let Err(reason) = self.receive_copy(of, moment, progress) {
                     self.drive(|driver, at| driver.copy_failed(at, &reason));
                 }
             }
@@ -47,6 +46,21 @@ pub trait Storing: Driving {
                 self.writers().forget_next();
             }
         }
+    }
+
+    /// Begins to receive a copy.
+    ///
+    /// # Errors
+    /// In words.
+    fn receive_copy(&mut self, of: Use, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
+        let target = match of {
+            Use::Snapshot(number) => Target::Snapshot(number),
+            Use::FirstBase => self.writers().take_coming()?,
+        };
+        let writer = if let Target::File(folder, _) = &target { Some(self.new_writer(folder)) } else { None };
+        self.begin_copy(target, moment, progress)?;
+        writer.into_iter().for_each(|writer| self.writers().begin(writer));
+        Ok(())
     }
 
     /// Opens the folder of the append-only file, for one that is switched on. A thread of the last one may still need it; its end

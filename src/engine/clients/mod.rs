@@ -8,9 +8,35 @@ use std::sync::Arc;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
+use crate::engine::observe::notices::Notice;
 use crate::engine::session::{Peer, SessionFlags};
 
+const DENIED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
+default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
+computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET \
+protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE \
+Redis is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively \
+you can just disable the protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', \
+and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' \
+option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for \
+the server to start accepting connections from the outside.\r\n";
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
 impl Engine {
+    /// Why a client that connects is refused, if it is, as it is told. `is_local`: it is on this machine. `from` is its address, for the
+    /// log.
+    pub fn refusal(&mut self, now: Now, is_local: bool, from: impl FnOnce() -> String) -> Option<&'static [u8]> {
+        let is_full = self.clients.sessions.len() >= self.config.maxclients as usize;
+        let is_denied = !is_local && self.config.protected_mode && self.users.default_user().nopass;
+        let refusal = if is_full { FULL } else { DENIED };
+        (is_full || is_denied).then(|| {
+            self.diagnosis.stats.rejected += 1;
+            let why = String::from_utf8_lossy(refusal);
+            self.notice(now, None, Notice::ClientRefused { addr: &from(), why: why.trim_start_matches('-').trim_end() });
+            refusal
+        })
+    }
+
     /// Creates a session.
     pub fn connect(&mut self, now: Now, mut peer: Peer) -> SessionId {
         // Connections to the same local address share its text.

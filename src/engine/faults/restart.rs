@@ -99,6 +99,17 @@ impl Engine {
         }
     }
 
+    /// Behaves as a replica that takes the place of a server that has ended: it has the data of this engine, and no sessions. It has not
+    /// heard of the last tokens: as each process, it counts from its wall clock.
+    #[cfg(feature = "torture")]
+    pub fn fail_over(&mut self, now: Now) {
+        // These are no changes.
+        let log = self.keyspace.changes.log.take();
+        self.restart(now, None, Some(0));
+        self.keyspace.first_token(now);
+        self.keyspace.changes.log = log;
+    }
+
     /// Resets the sessions of the dead process: they have no state left, and only wait to be closed.
     fn end_sessions(&mut self, last: Option<SessionId>) {
         const STAYS: SessionFlags =

@@ -256,26 +256,21 @@ impl<D: Disk, S: Surroundings<D>> LogWriter<D, S> {
         })
     }
 
-    /// Takes what was ordered meanwhile, and makes a [step](LogWriter::step). Reports how the log ends.
-    pub fn take_turn(&mut self, orders: impl IntoIterator<Item = Order>) -> Step {
-        orders.into_iter().for_each(|order| self.order(order));
-        match self.step() {
+    /// Goes on after a step, of which what it waited for has come: syncs, or takes what was ordered meanwhile, and makes a
+    /// [step](LogWriter::step). Reports how the log ends. A writer begins as if it had waited.
+    pub fn go_on(&mut self, after: Step, orders: impl IntoIterator<Item = Order>) -> Step {
+        let synced = if after == Step::Sync { self.sync() } else { Ok(()) };
+        let step = synced.and_then(|()| {
+            // What has come during the sync is written next.
+            orders.into_iter().for_each(|order| self.order(order));
+            self.step()
+        });
+        match step {
             Ok(Step::End) => self.around.report(Report::Closed),
             Ok(step) => return step,
             Err(error) => self.around.report(Report::Failed(error)),
         }
         Step::End
-    }
-
-    /// As [`LogWriter::sync`], and reports whether the log has failed. Returns false if it has.
-    pub fn go_on_by_sync(&mut self) -> bool {
-        match self.sync() {
-            Ok(()) => true,
-            Err(error) => {
-                self.around.report(Report::Failed(error));
-                false
-            }
-        }
     }
 
     /// Reports a latency event, if it took long enough.

@@ -118,6 +118,11 @@ impl SimulatedDisk {
         self.failing = how;
     }
 
+    /// How changes fail now, if they do.
+    pub fn failing(&self) -> Option<Injected> {
+        self.failing
+    }
+
     /// Lets the machine crash in the operation with this number: it and all later ones fail, until [`SimulatedDisk::restart`].
     pub fn crash_at(&mut self, operation: u64) {
         self.crashes_at = Some(operation);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
-use crate::files;
+use crate::files::{self, Temporary};
 use crate::persist::disk::{Disk, DiskError, Result};
 
 /// Interval between looks at whether a disk that hangs for a test answers again.
@@ -60,6 +60,10 @@ pub trait LogFolder: Disk {
     /// The system's.
     fn source(&mut self, name: &[u8]) -> io::Result<(u64, Self::Source)>;
 
+    /// Creates a file that is to get the name `target`, and tells its own name: this one, or another one if that is taken. Other
+    /// processes see that it is no remnant.
+    fn create_temporary(&mut self, name: &[u8], target: &[u8]) -> Result<(Vec<u8>, Self::File)>;
+
     /// Its path, for messages.
     fn path(&self) -> &Path;
 }
@@ -82,7 +86,12 @@ impl Folder {
             let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(above).and_then(|folder| folder.sync_all()).map_err(failed)?;
         }
-        Ok(Folder { path: path.to_owned(), hang: None })
+        Ok(Folder::at(path))
+    }
+
+    /// A folder that exists.
+    pub fn at(path: &Path) -> Folder {
+        Folder { path: path.to_owned(), hang: None }
     }
 
     /// The same folder on a disk that can be made to hang.
@@ -192,6 +201,12 @@ impl LogFolder for Folder {
     fn source(&mut self, name: &[u8]) -> io::Result<(u64, File)> {
         let file = File::open(self.join(name))?;
         Ok((file.metadata()?.len(), file))
+    }
+
+    fn create_temporary(&mut self, name: &[u8], target: &[u8]) -> Result<(Vec<u8>, File)> {
+        let temporary = Temporary::create(&self.join(name), &self.join(target)).map_err(failed)?;
+        let (file, path) = temporary.into_parts().map_err(failed)?;
+        Ok((path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default(), file))
     }
 
     fn path(&self) -> &Path {

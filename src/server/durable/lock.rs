@@ -3,44 +3,18 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, Weak};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::driver;
 use crate::files::open_lock_file;
 use crate::server::durable::folder::words;
 
 /// The file that is locked while a server uses the folder.
 pub const LOCK_FILE: &str = "portcullis.lock";
 
-/// A locked folder: locked until this is dropped. The fields are dropped in this order.
-pub struct FolderLock {
-    _file: File,
-    /// Exists for as long as the folder is locked.
-    held: Arc<()>,
-    _freed: Freed,
-}
-
-/// Calls the function when it is dropped.
-struct Freed(Box<dyn Fn() + Send + Sync>);
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
-impl FolderLock {
-    /// `freed` is called when the folder is not locked any more, on the thread that was the last to need it.
-    pub fn new(file: File, freed: impl Fn() + Send + Sync + 'static) -> FolderLock {
-        FolderLock { _file: file, held: Arc::default(), _freed: Freed(Box::new(freed)) }
-    }
-
-    /// What exists for as long as the folder is locked.
-    pub fn held(&self) -> Weak<()> {
-        Arc::downgrade(&self.held)
-    }
-}
+/// A locked folder: locked until this is dropped.
+pub type FolderLock = driver::switch::FolderLock<File, Box<dyn Fn() + Send + Sync>>;
 
 /// Locks the folder for this process, until the file is closed.
 ///

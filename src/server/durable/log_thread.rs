@@ -32,17 +32,16 @@ impl<T: Fn(Report)> Surroundings<Folder> for Process<T> {
 
 /// Runs a writer until it is closed, or until the log fails. Its last report says which.
 pub fn run<T: Fn(Report)>(mut writer: LogWriter<Folder, Process<T>>, orders: &Receiver<Order>) {
-    let mut step = writer.take_turn([]);
+    let mut step = writer.go_on(Step::Wait(None), []);
     loop {
         let first = match step {
-            // What has come meanwhile is written next.
-            Step::Sync if writer.go_on_by_sync() => Err(RecvTimeoutError::Timeout),
+            Step::Sync => Err(RecvTimeoutError::Timeout),
             Step::Wait(Some(wait)) => orders.recv_timeout(wait),
             Step::Wait(None) => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Step::Sync | Step::End => return,
+            Step::End => return,
         };
         let gone = matches!(first, Err(RecvTimeoutError::Disconnected));
         // If the executor is gone without a word, what it sent is still written.
-        step = writer.take_turn(first.into_iter().chain(orders.try_iter()).chain(gone.then_some(Order::Close)));
+        step = writer.go_on(step, first.into_iter().chain(orders.try_iter()).chain(gone.then_some(Order::Close)));
     }
 }

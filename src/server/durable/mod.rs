@@ -32,9 +32,9 @@ pub mod snapshot;
 pub mod start;
 pub mod switch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 
 use crate::driver::copy::received::Message;
@@ -43,12 +43,13 @@ use crate::driver::switch::{Writer, Writers};
 use crate::persist::append::files::Files;
 use crate::persist::append::log_writer::{LogWriter, Order, Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
+use crate::persist::disk::Disk;
 #[cfg(feature = "quorum")]
 use crate::server::durable::folder::Hang;
 use crate::server::durable::folder::{Folder, words};
-use crate::server::durable::load::slices::Loading;
 use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::Process;
+use crate::server::durable::start::Loading;
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -60,7 +61,9 @@ pub struct BackgroundWork {
     /// To the thread that receives a copy of the keyspace, if there is one.
     pub(in crate::server) copying: Option<Sender<Message>>,
     /// The load at the start, as long as it lasts.
-    pub(in crate::server) loading: Option<Box<Loading<Shell>>>,
+    pub(in crate::server) loading: Option<Box<Loading<Folder, FolderLock>>>,
+    /// Who is told when all is loaded.
+    pub(in crate::server) tells: Option<SyncSender<()>>,
     /// Lets the disk of this node hang, for tests.
     #[cfg(feature = "quorum")]
     pub(in crate::server) hang: Option<Arc<Hang>>,
@@ -69,6 +72,8 @@ pub struct BackgroundWork {
 /// Who writes the append-only file: its thread, and where the file is.
 pub struct LogThread {
     orders: Sender<Order>,
+    /// What its thread will take, until it begins.
+    coming: Option<Receiver<Order>>,
     thread: Option<JoinHandle<()>>,
     /// The folder of its files.
     path: PathBuf,
@@ -78,8 +83,9 @@ pub struct LogThread {
 
 impl LogThread {
     /// The log of this folder, before its thread begins. What is ordered of it waits until then.
-    fn new(orders: Sender<Order>, path: PathBuf) -> LogThread {
-        LogThread { orders, thread: None, path, lock: None }
+    pub(in crate::server) fn new(path: &Path) -> LogThread {
+        let (orders, coming) = channel();
+        LogThread { orders, coming: Some(coming), thread: None, path: path.to_owned(), lock: None }
     }
 
     /// Starts its thread, which keeps the folder locked.
@@ -87,7 +93,8 @@ impl LogThread {
     /// # Errors
     /// In words: there can be no thread.
     pub(in crate::server) fn spawn(&mut self, begun: Begun, control: Control<Shell>) -> Result<(), String> {
-        let Begun { files, orders, lock, syncs, progress } = begun;
+        let Begun { files, lock, syncs, progress } = begun;
+        let orders = self.coming.take().ok_or("it has begun already")?;
         let report = move |report| _ = control.send(Box::new(move |shell: &mut Shell| shell.take_report(report)));
         // It notes the bytes of the files before anybody asks for them.
         let writer = LogWriter::new(files, syncs, progress, Process { path: self.path.clone(), report });
@@ -114,22 +121,32 @@ impl Writer for Box<LogThread> {
     }
 }
 
-/// What a thread of the log begins with.
-pub struct Begun {
-    files: Files<Folder>,
-    orders: Receiver<Order>,
-    lock: FolderLock,
-    syncs: Syncs,
-    progress: Arc<Progress>,
+/// What the writer of a log begins with. `L` keeps the folder locked.
+pub struct Begun<F: Disk = Folder, L = FolderLock> {
+    /// The files.
+    pub files: Files<F>,
+    /// Keeps their folder locked.
+    pub lock: L,
+    /// `appendfsync`.
+    pub syncs: Syncs,
+    /// What others see of the writer.
+    pub progress: Arc<Progress>,
 }
 
-/// A folder that this process has locked.
-pub struct Opened {
-    folder: Folder,
-    lock: FolderLock,
-    path: PathBuf,
+/// A folder that this process has locked. `L` keeps the lock.
+pub struct Opened<F = Folder, L = FolderLock> {
+    /// The folder.
+    pub folder: F,
+    lock: L,
     /// `appendfilename`.
     name: Vec<u8>,
-    /// What is in the folder.
+    /// What replaces what is in the folder, if the file is switched on.
     manifest: Manifest,
+}
+
+impl<F, L> Opened<F, L> {
+    /// A folder whose files are loaded.
+    pub fn to_load(folder: F, lock: L, name: Vec<u8>) -> Opened<F, L> {
+        Opened { folder, lock, name, manifest: Manifest::default() }
+    }
 }

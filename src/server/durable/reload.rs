@@ -23,6 +23,7 @@ use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::boottime;
+use crate::server::durable::folder::Folder;
 use crate::server::durable::load::{Files, folder_of, read_manifest, snapshot_of};
 use crate::server::shell::Shell;
 
@@ -86,14 +87,15 @@ impl Shell {
                 file.order(Order::Show(Box::new(show)));
                 let manifest = manifest.recv_timeout(WRITTEN_WITHIN);
                 let manifest = manifest.map_err(|_| "the append-only file is not written in time".to_owned())?;
-                Files::of_manifest(&file.path, manifest, PURPOSE)?
+                Files::of_manifest(&mut Folder::at(&file.path), manifest, PURPOSE)?
             }
             _ => {
                 let (path, name) =
                     (folder_of(self.driver.engine.config()), self.driver.engine.config().appendfilename.as_bytes());
-                let manifest = read_manifest(&path, name)?;
+                let mut folder = Folder::at(&path);
+                let manifest = read_manifest(&mut folder, name)?;
                 let manifest = manifest.ok_or_else(|| format!("there is no append-only file in {}", path.display()))?;
-                Files::of_manifest(&path, manifest, PURPOSE)?
+                Files::of_manifest(&mut folder, manifest, PURPOSE)?
             }
         };
         self.load_in_place(files, Reload { flush: true, merge: false })?;

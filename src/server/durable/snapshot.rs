@@ -8,67 +8,56 @@
 //! No command waits for a snapshot but `SAVE`. A snapshot has the keys of the moment at which the copy was whole, not of that at
 //! which it began.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use crate::driver::copy::CopyProgress;
-use crate::driver::copy::received::Copied;
-use crate::driver::round::adapter::Adapter;
-use crate::driver::round::storing::Storing;
 use crate::engine::Engine;
-use crate::files::{Temporary, remove_remnants, sync_folder_of};
+use crate::engine::config::Config;
+use crate::files::remove_remnants;
+use crate::persist::disk::{DiskError, append_all};
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file::write::{Options, Writer};
-use crate::server::durable::copy::{Then, caught};
-use crate::server::durable::folder::words;
-use crate::server::durable::load::snapshot_of;
-use crate::server::shell::Shell;
+use crate::server::durable::folder::LogFolder;
 
 /// Why a file was not finished that was given up.
-pub const UNWANTED: &str = "it is not wanted any more";
+const UNWANTED: &str = "it is not wanted any more";
 /// Bytes that are written at once.
 const CHUNK: usize = 1 << 20;
 /// Bytes after which a file is synced while it is written, as Redis has it (`rdb-save-incremental-fsync`): a sync of the log does
 /// not wait for all of it.
-pub const SYNC_EVERY: usize = 4 << 20;
-impl Shell {
-    /// What is made of a copy for the snapshot of this number.
+const SYNC_EVERY: usize = 4 << 20;
+
+/// A snapshot that is to be written.
+pub struct NewSnapshot<F> {
+    folder: F,
+    temporary: Vec<u8>,
+    name: Vec<u8>,
+    checksum: bool,
+}
+
+impl<F: LogFolder> NewSnapshot<F> {
+    /// The snapshot of a configuration, in its folder. No other one has this number, of this process.
     ///
     /// # Errors
-    /// In words: there is no file for it.
-    pub(super) fn snapshot_of_copy(&mut self, number: u64) -> Result<Then, String> {
-        let (temporary, path) = (self.temporary(number), self.snapshot_path()?);
-        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let checksum = self.driver.engine.config().rdbchecksum;
-        Ok(Box::new(move |copied: Copied, progress: &CopyProgress| {
-            let made = caught(|| {
-                let (engine, moment) = copied?;
-                let goes_on = || !progress.is_abandoned();
-                write(&engine, moment, (&temporary, &path), Kind { checksum, is_base: false }, goes_on)
-            });
-            control.send(Box::new(move |shell: &mut Shell| shell.snapshot_made(number, made)));
-        }))
+    /// In words: there is no name for it.
+    pub fn new(folder: F, config: &Config, (process, number): (u32, u64)) -> Result<NewSnapshot<F>, String> {
+        fail_if!(config.dbfilename.is_empty(), "dbfilename is empty".to_owned());
+        let temporary = format!("temp-{process}-{number}.rdb").into_bytes();
+        Ok(NewSnapshot { folder, temporary, name: config.dbfilename.clone().into_bytes(), checksum: config.rdbchecksum })
     }
 
-    fn snapshot_path(&self) -> Result<PathBuf, String> {
-        snapshot_of(self.driver.engine.config()).ok_or_else(|| "dbfilename is empty".to_owned())
-    }
-
-    fn temporary(&self, number: u64) -> PathBuf {
-        let name = format!("temp-{}-{number}.rdb", std::process::id());
-        Path::new(&self.driver.engine.config().dir).join(name)
-    }
-
-    /// Writes a snapshot before this returns.
+    /// Writes it. Returns its length in bytes.
     ///
     /// # Errors
-    /// In words.
-    pub(in crate::server) fn write_snapshot_file(&mut self) -> Result<(), String> {
-        // No other snapshot has this number.
-        let temporary = self.temporary(0);
-        let moment = self.moment();
-        let kind = Kind { checksum: self.driver.engine.config().rdbchecksum, is_base: false };
-        write(&self.driver.engine, moment, (&temporary, &self.snapshot_path()?), kind, || true).map(drop)
+    /// Those of [`put`].
+    pub fn write(mut self, engine: &Engine, moment: Moment, goes_on: impl Fn() -> bool) -> Result<u64, String> {
+        let created = self.folder.create_temporary(&self.temporary, &self.name);
+        let describe =
+            |error| format!("Can't write {}: {error}", self.folder.path().join(OsStr::from_bytes(&self.temporary)).display());
+        let (temporary, file) = created.map_err(describe)?;
+        let kind = Kind { checksum: self.checksum, is_base: false };
+        put(&mut self.folder, (&temporary, file), &self.name, (engine, moment), kind, goes_on)
     }
 }
 
@@ -91,36 +80,45 @@ pub struct Kind {
     pub is_base: bool,
 }
 
-/// Writes an engine's keys into a temporary file, makes it durable, and renames it. Returns its length in bytes. The folder is
-/// synced.
+/// Writes an engine's keys into a temporary file, makes it durable, and gives it its name. Returns its length in bytes.
 ///
 /// # Errors
 /// In words. The temporary file is removed, and the other one is what it was.
-pub fn write(
-    engine: &Engine,
-    moment: Moment,
-    (temporary, path): (&Path, &Path),
+pub fn put<F: LogFolder>(
+    folder: &mut F,
+    (temporary, mut file): (&[u8], F::File),
+    name: &[u8],
+    (engine, moment): (&Engine, Moment),
     kind: Kind,
     goes_on: impl Fn() -> bool,
 ) -> Result<u64, String> {
-    let describe = |error: std::io::Error| format!("Can't write {}: {}", temporary.display(), words(&error));
-    let mut into = Temporary::create(temporary, path).map_err(describe)?;
-    let mut unsynced = 0;
-    let len = write_to(engine, moment, kind, |chunk| {
+    let path = |name: &[u8], folder: &F| folder.path().join(OsStr::from_bytes(name)).display().to_string();
+    let (from, to) = (path(temporary, folder), path(name, folder));
+    let describe = |error: DiskError| format!("Can't write {from}: {error}");
+    let mut put = || {
+        let mut unsynced = 0;
+        let len = write_to(engine, moment, kind, |chunk| {
+            fail_if!(!goes_on(), UNWANTED.to_owned());
+            append_all(folder, &mut file, chunk).map_err(describe)?;
+            unsynced += chunk.len();
+            if unsynced >= SYNC_EVERY {
+                folder.sync(&mut file).map_err(describe)?;
+                unsynced = 0;
+            }
+            Ok(())
+        })?;
+        folder.sync(&mut file).map_err(describe)?;
         fail_if!(!goes_on(), UNWANTED.to_owned());
-        into.file().write_all(chunk).map_err(describe)?;
-        unsynced += chunk.len();
-        if unsynced >= SYNC_EVERY {
-            into.file().sync_data().map_err(describe)?;
-            unsynced = 0;
-        }
-        Ok(())
-    })?;
-    into.file().sync_data().map_err(describe)?;
-    fail_if!(!goes_on(), UNWANTED.to_owned());
-    let failed = |error: std::io::Error| format!("Can't rename {} to {}: {}", temporary.display(), path.display(), words(&error));
-    into.rename(path).and_then(|()| sync_folder_of(path)).map_err(failed)?;
-    Ok(len)
+        let renamed = folder.rename(temporary, name).and_then(|()| folder.sync_folder());
+        renamed.map_err(|error| format!("Can't rename {from} to {to}: {error}"))?;
+        Ok(len)
+    };
+    let put = put();
+    if put.is_err() {
+        // Nothing reads it.
+        let _ = folder.remove(temporary);
+    }
+    put
 }
 
 /// Hands what an engine has to `put`, in chunks. Returns its length in bytes.

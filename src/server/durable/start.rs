@@ -1,64 +1,49 @@
 //! The start: locks the folder, loads its files or a snapshot, and begins a new increment. The load is in slices between the
 //! turns of the event loop: clients are served meanwhile, and get `LOADING` errors.
 
-use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::file::{Beginning, FileLog};
+use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
 use crate::driver::round::Driving;
 use crate::driver::round::adapter::Adapter;
 use crate::engine::config::Config;
+use crate::engine::observe::turns::Task;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::log_writer::{Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::DiskError;
 use crate::persist::resume::Last;
-use crate::server::durable::folder::Folder;
-use crate::server::durable::folder::LogFolder;
-use crate::server::durable::load::slices::{Load, Loading, Then};
+use crate::server::durable::folder::{Folder, LogFolder};
+use crate::server::durable::load::slices::Load;
 use crate::server::durable::load::upgrade;
 use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::lock::FolderLock;
 use crate::server::durable::snapshot::remove_temporary;
-use crate::server::durable::{Begun, LogThread, Opened, boottime};
+use crate::server::durable::{Begun, Opened};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
 /// Begins to load what the configuration names: the folder of the append-only file, or the snapshot. Until that is loaded,
-/// [`Shell::load_some`] must be called between the turns of others. `loaded` is told when the engine has all keys. Must be called
+/// [`Starts::load_some`] must be called between the turns of others. `tells` is told when the engine has all keys. Must be called
 /// before any client is served.
 ///
 /// # Errors
 /// Why the server must not start, in words for its operator.
-pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, loaded: SyncSender<()>) -> Result<(), String> {
+pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, tells: SyncSender<()>) -> Result<(), String> {
     let (files, opened) = match shell.driver.engine.config().appendonly {
         true => open_log(shell, control)?,
         false => (open_snapshot(shell.driver.engine.config())?, None),
     };
     remove_temporary(Path::new(&shell.driver.engine.config().dir));
-    let source = if opened.is_some() { "append only file" } else { "disk" };
-    let then: Then<Shell> = Box::new(move |shell, files| {
-        opened.map_or(Ok(()), |opened| begin_log(shell, opened, files))?;
-        // Nobody waits if the server was told to end meanwhile.
-        let _ = loaded.send(());
-        Ok(())
-    });
-    let Some(files) = files else {
-        return then(shell, LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
-    };
-    // In this order: time that passes between the two makes a lease end later, not earlier.
-    let boot = boottime::now();
-    let moment = Moment { boot, now: shell.clock.now() };
-    let load = Load::begin(&mut shell.driver, moment, files);
-    let began = Instant::now();
-    shell.background.loading = Some(Box::new(Loading { load, then, source, began, resumes: began }));
-    shell.meet_demands();
-    Ok(())
+    shell.background.tells = Some(tells);
+    shell.begin_to_load((files, opened))
 }
 
 /// The snapshot of a configuration, if there is one.
@@ -67,36 +52,46 @@ fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
 }
 
 /// Locks the folder of a configuration, and opens its files, if it has any.
-fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<(Option<Files>, Option<Opened>), String> {
+fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<ToStartFrom<Folder, FolderLock>, String> {
     let path = folder_of(shell.driver.engine.config());
     let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
     let lock = shell.lock_folder(&path, control)?;
     let config = shell.driver.engine.config();
     let name = config.appendfilename.clone().into_bytes();
-    let mut manifest = read_manifest(&path, &name)?;
+    let mut manifest = read_manifest(&mut folder, &name)?;
     let old = Path::new(&config.dir).join(&config.appendfilename);
     if upgrade::is_wanted(&old, &path.join(&config.appendfilename), manifest.as_ref(), &name) {
         manifest = Some(upgrade::upgrade(&mut folder, &old, &path, &config.appendfilename)?);
     }
-    let files = match manifest {
-        Some(manifest) if manifest.base.is_some() || !manifest.increments.is_empty() => {
-            let purpose = Purpose::Start { truncates: config.aof_load_truncated };
-            Some(Files::of_manifest(&path, manifest, purpose)?)
-        }
-        _ => {
-            if let Some(snapshot) = snapshot_of(config).filter(|path| path.is_file()) {
-                // As Redis, which does not say so.
-                tracing::warn!(
-                    "{} is not loaded, because appendonly is yes and {} has no append-only file: the server starts empty. To keep \
-                     that data, start with appendonly no first",
-                    snapshot.display(),
-                    path.display()
-                );
-            }
-            None
-        }
-    };
-    Ok((files, Some(Opened { folder, lock, path, name, manifest: Manifest::default() })))
+    let to_start_from = open_files(Opened::to_load(folder, lock, name), manifest, config)?;
+    if let (None, Some(snapshot)) = (&to_start_from.0, snapshot_of(config).filter(|path| path.is_file())) {
+        // As Redis, which does not say so.
+        tracing::warn!(
+            "{} is not loaded, because appendonly is yes and {} has no append-only file: the server starts empty. To keep \
+             that data, start with appendonly no first",
+            snapshot.display(),
+            path.display()
+        );
+    }
+    Ok(to_start_from)
+}
+
+/// What a server starts from: files, if there are any, and the folder of the append-only file behind them, if it is on.
+pub type ToStartFrom<F, L> = (Option<Files<<F as LogFolder>::Source>>, Option<Box<Opened<F, L>>>);
+
+/// Opens the files that a folder has, if it has any.
+///
+/// # Errors
+/// In words, with the file.
+pub fn open_files<F: LogFolder, L>(
+    mut opened: Opened<F, L>,
+    manifest: Option<Manifest>,
+    config: &Config,
+) -> Result<ToStartFrom<F, L>, String> {
+    let purpose = Purpose::Start { truncates: config.aof_load_truncated };
+    let has_files = |manifest: &Manifest| manifest.base.is_some() || !manifest.increments.is_empty();
+    let files = manifest.filter(has_files).map(|manifest| Files::of_manifest(&mut opened.folder, manifest, purpose));
+    Ok((files.transpose()?, Some(Box::new(opened))))
 }
 
 fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
@@ -122,59 +117,52 @@ pub fn begin_increment<F: LogFolder>(
     Ok((log, files, syncs, progress))
 }
 
-/// Has the log go on behind the files that were loaded, in a new increment that this writer writes.
-///
-/// # Errors
-/// The disk's, or that the writer cannot be started, in words.
-pub fn resume<A: Adapter, F: LogFolder>(
-    adapter: &mut A,
-    folder: F,
-    name: &[u8],
-    loaded: LoadedFiles,
-    writer: A::Writer,
-    begun: impl FnOnce(LogFiles<F>, Syncs, Arc<Progress>) -> A::Files,
-) -> Result<(), String> {
-    let (moment, path) = (adapter.moment(), folder.path().to_owned());
-    let begins = begin_increment(adapter.driver(), moment, folder, name, loaded).map_err(|error| unwritable(&path, &error))?;
-    let (log, files, syncs, progress) = begins;
-    let increments = files.manifest().increments.len();
-    adapter.writers().begin(writer);
-    adapter.writers().install();
-    adapter.start_writer(begun(files, syncs, progress))?;
-    adapter.drive(|driver, at| driver.resume_file(at, log, increments));
-    Ok(())
+/// Files that are loaded.
+pub struct Loading<F: LogFolder, L> {
+    load: Load<F::Source>,
+    /// The folder of the append-only file, if they are its files.
+    opened: Option<Box<Opened<F, L>>>,
+    /// When it began, and when the next slice begins, because of `key-load-delay`: readings of [`Present::ns`](crate::driver::Present).
+    began_ns: u64,
+    resumes_ns: u64,
 }
 
-/// Hands over what was loaded, goes on behind it as `then` says, which is told the number of keys, and serves.
-///
-/// # Errors
-/// In words: the files contradict themselves, or those of `then`.
-pub fn serve_loaded<A: Adapter, R: Read + Seek>(
-    adapter: &mut A,
-    load: Load<R>,
-    then: impl FnOnce(&mut A, LoadedFiles, usize) -> Result<(), String>,
-) -> Result<(), String> {
-    let now = adapter.now();
-    let (files, keys) = load.end(adapter.driver(), now)?;
-    then(adapter, files, keys)?;
-    adapter.drive(|driver, at| driver.log_as_configured(at));
-    adapter.after_closure();
-    Ok(())
-}
+/// An adapter that starts from files. `Disk` is a folder on its disk; `Lock` keeps one locked.
+pub trait Starts: Adapter<Folder = Box<Opened<Self::Disk, Self::Lock>>, Files = Begun<Self::Disk, Self::Lock>> {
+    /// A folder on its disk.
+    type Disk: LogFolder;
+    /// Keeps a folder locked.
+    type Lock;
 
-/// Begins to log, after the files of the folder were loaded.
-fn begin_log(shell: &mut Shell, opened: Opened, loaded: LoadedFiles) -> Result<(), String> {
-    let Opened { folder, lock, path, name, .. } = opened;
-    let (orders, received) = channel();
-    let writer = Box::new(LogThread::new(orders, path));
-    let begun = |files, syncs, progress| Begun { files, orders: received, lock, syncs, progress };
-    resume(shell, folder, &name, loaded, writer, begun)
-}
+    /// What is loaded, if anything is.
+    fn loading(&mut self) -> &mut Option<Box<Loading<Self::Disk, Self::Lock>>>;
 
-impl Shell {
-    /// How long the next slice of a load is to be waited for; `None` if nothing is loaded.
-    pub(in crate::server) fn next_load(&self) -> Option<Duration> {
-        self.background.loading.as_ref().map(|loading| loading.wait(self.driver.engine.config().key_load_delay))
+    /// All is loaded, or there was nothing to load.
+    fn loaded(&mut self) {}
+
+    /// Begins to load files.
+    ///
+    /// # Errors
+    /// In words: there are none, and what follows fails.
+    fn begin_to_load(&mut self, (files, opened): ToStartFrom<Self::Disk, Self::Lock>) -> Result<(), String> {
+        let Some(files) = files else {
+            return self.go_on_behind(opened, LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
+        };
+        // In this order: time that passes between the two makes a lease end later, not earlier.
+        let boot = Self::read_boot(self.boot());
+        let moment = Moment { boot, now: self.now() };
+        let load = Load::begin(self.driver(), moment, files);
+        let began_ns = self.present().ns;
+        *self.loading() = Some(Box::new(Loading { load, opened, began_ns, resumes_ns: began_ns }));
+        self.meet_demands();
+        Ok(())
+    }
+
+    /// How long the next slice of a load is to be waited for; `None` if nothing is loaded. Without a delay, it begins at once.
+    fn next_load(&mut self) -> Option<Duration> {
+        let resumes_ns = self.loading().as_ref()?.resumes_ns;
+        let is_delayed = self.driver().engine.config().key_load_delay != 0;
+        Some(Duration::from_nanos(if is_delayed { resumes_ns.saturating_sub(self.present().ns) } else { 0 }))
     }
 
     /// Loads a slice, if one is due, and serves what was loaded after the last one.
@@ -182,17 +170,71 @@ impl Shell {
     /// # Errors
     /// Why the server must not start, in words for its operator.
     #[cold]
-    pub(in crate::server) fn load_some(&mut self) -> Result<(), String> {
-        let delay = self.driver.engine.config().key_load_delay;
-        let Some(mut loading) = self.background.loading.take() else { return Ok(()) };
-        if !loading.wait(delay).is_zero() || !loading.load_some(&mut self.driver)? {
-            self.background.loading = Some(loading);
+    fn load_some(&mut self) -> Result<(), String> {
+        if !self.next_load().is_some_and(|wait| wait.is_zero()) {
             return Ok(());
         }
-        let Loading { load, then, source, began, .. } = *loading;
-        serve_loaded(self, load, |shell, files, keys| {
-            tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", began.elapsed().as_secs_f64());
-            then(shell, files)
-        })
+        self.as_turn_of(Task::Load, Self::load_slice)
+    }
+
+    /// Loads a slice.
+    ///
+    /// # Errors
+    /// As [`Starts::load_some`].
+    fn load_slice(&mut self) -> Result<(), String> {
+        let Some(mut loading) = self.loading().take() else { return Ok(()) };
+        let mut pace = Pace::slice(self.monotonic_ns());
+        let is_whole = loading.load.load_some(self.driver(), &mut pace)?;
+        let ns = self.present().ns;
+        if !is_whole {
+            loading.resumes_ns = ns + pace.owed().as_nanos() as u64;
+            *self.loading() = Some(loading);
+            return Ok(());
+        }
+        let Loading { load, opened, began_ns, .. } = *loading;
+        let now = self.now();
+        let (files, keys) = load.end(self.driver(), now)?;
+        let source = if opened.is_some() { "append only file" } else { "disk" };
+        let took = Duration::from_nanos(ns.saturating_sub(began_ns));
+        tracing::info!("DB loaded from {source}: {keys} keys, {:.3} seconds", took.as_secs_f64());
+        self.go_on_behind(opened, files)?;
+        self.drive(|driver, at| driver.log_as_configured(at));
+        self.after_closure();
+        Ok(())
+    }
+
+    /// Goes on behind the files that were loaded: if they are those of an append-only file, in a new increment.
+    ///
+    /// # Errors
+    /// The disk's, or that the writer cannot be started, in words.
+    fn go_on_behind(&mut self, opened: Option<Box<Opened<Self::Disk, Self::Lock>>>, loaded: LoadedFiles) -> Result<(), String> {
+        if let Some(opened) = opened {
+            let writer = self.new_writer(&opened);
+            let Opened { folder, lock, name, .. } = *opened;
+            let (moment, path) = (self.moment(), folder.path().to_owned());
+            let begins = begin_increment(self.driver(), moment, folder, &name, loaded);
+            let (log, files, syncs, progress) = begins.map_err(|error| unwritable(&path, &error))?;
+            let increments = files.manifest().increments.len();
+            self.writers().begin(writer);
+            self.writers().install();
+            self.start_writer(Begun { files, lock, syncs, progress })?;
+            self.drive(|driver, at| driver.resume_file(at, log, increments));
+        }
+        self.loaded();
+        Ok(())
+    }
+}
+
+impl Starts for Shell {
+    type Disk = Folder;
+    type Lock = FolderLock;
+
+    fn loading(&mut self) -> &mut Option<Box<Loading<Folder, FolderLock>>> {
+        &mut self.background.loading
+    }
+
+    fn loaded(&mut self) {
+        // Nobody waits if the server was told to end meanwhile.
+        self.background.tells.take().into_iter().for_each(|tells| _ = tells.send(()));
     }
 }

@@ -2,21 +2,19 @@
 //! ([`crate::driver::switch`]). Files of an earlier time are replaced, as in Redis.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
 
-use crate::driver::copy::CopyProgress;
-use crate::driver::copy::received::Copied;
 use crate::driver::file::Beginning;
 use crate::driver::round::storing::Storing;
+use crate::engine::Engine;
 use crate::files::remove_remnants;
-use crate::persist::append::manifest::Manifest;
-use crate::persist::resume::manifest_name;
-use crate::server::durable::copy::{Then, caught};
-use crate::server::durable::folder::{Folder, words};
-use crate::server::durable::load::folder_of;
+use crate::persist::append::clock::Moment;
+use crate::persist::append::files::Files;
+use crate::persist::resume::{Last, manifest_name};
+use crate::server::durable::folder::{Folder, LogFolder};
+use crate::server::durable::load::{folder_of, read_manifest};
 use crate::server::durable::lock::{FolderLock, lock};
-use crate::server::durable::rewrite::begin_files;
-use crate::server::durable::{Begun, LogThread, Opened, rewrite};
+use crate::server::durable::rewrite::{TEMPORARY, put_base};
+use crate::server::durable::{Begun, Opened};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -43,8 +41,7 @@ impl Shell {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let lock = self.lock_folder(&path, &control)?;
-        let manifest = outdated(&path, &name)?;
-        Ok(Box::new(Opened { folder, lock, path, name, manifest }))
+        Opened::anew(folder, lock, name).map(Box::new)
     }
 
     /// Locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it is to
@@ -55,28 +52,39 @@ impl Shell {
     pub(super) fn lock_folder(&mut self, path: &Path, control: &Control<Shell>) -> Result<FolderLock, String> {
         let control = control.clone();
         let freed = move || _ = control.send(Box::new(Shell::folder_freed));
-        let lock = FolderLock::new(lock(path)?, freed);
-        self.background.writers.folder_locked(lock.held());
+        let lock = self.background.writers.folder_locked(lock(path)?, Box::new(freed) as Box<dyn Fn() + Send + Sync>);
         remove_temporary(path, self.driver.engine.config().appendfilename.as_bytes());
         Ok(lock)
     }
+}
 
-    /// What is made of a copy for the first base of the file in this folder.
+impl<F: LogFolder, L> Opened<F, L> {
+    /// A folder that is locked, for a file that is switched on: what the server has then replaces what is in it.
     ///
     /// # Errors
-    /// In words: the server has no event loop.
-    pub(super) fn base_of_copy(&mut self, opened: Opened, beginning: Beginning) -> Result<Then, String> {
-        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let Opened { folder, lock, path, name, manifest } = opened;
-        let Beginning { head, progress, syncs } = beginning;
-        let checksum = self.driver.engine.config().rdbchecksum;
-        let (orders, received) = channel();
-        self.background.writers.begin(Box::new(LogThread::new(orders, path)));
-        Ok(Box::new(move |copied: Copied, _: &CopyProgress| {
-            let begun = caught(|| begin_files(folder, &name, manifest, copied?, checksum, &head));
-            let begun = begun.map(|files| Begun { files, orders: received, lock, syncs, progress });
-            control.send(Box::new(move |shell: &mut Shell| shell.file_made(begun)));
-        }))
+    /// In words: its manifest cannot be read.
+    pub fn anew(mut folder: F, lock: L, name: Vec<u8>) -> Result<Opened<F, L>, String> {
+        let mut manifest = read_manifest(&mut folder, &name)?.unwrap_or_default();
+        manifest.begin_anew(&name);
+        Ok(Opened { folder, lock, name, manifest })
+    }
+
+    /// Makes the first base of a copy, and begins the first increment.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn begin(
+        self,
+        (engine, moment): (Box<Engine>, Moment),
+        Beginning { head, progress, syncs }: Beginning,
+        checksum: bool,
+    ) -> Result<Begun<F, L>, String> {
+        let Opened { mut folder, lock, name, manifest } = self;
+        let Some(base) = &manifest.base else { return Err("the manifest names no base".to_owned()) };
+        let len = put_base(&mut folder, &engine, moment, base, checksum, || true)?;
+        drop(engine);
+        let files = Files::begin(folder, &name, manifest, Last::Missing, len, &head).map_err(|error| error.to_string())?;
+        Ok(Begun { files, lock, syncs, progress })
     }
 }
 
@@ -84,18 +92,6 @@ impl Shell {
 fn remove_temporary(path: &Path, name: &[u8]) {
     let manifest = [b"temp-", &*manifest_name(name)].concat();
     // The last is of earlier versions: a first base.
-    let is_ours = |name: &str| [rewrite::TEMPORARY.as_bytes(), &manifest, b"temp-appendonly.rdb"].contains(&name.as_bytes());
+    let is_ours = |name: &str| [TEMPORARY.as_bytes(), &manifest, b"temp-appendonly.rdb"].contains(&name.as_bytes());
     remove_remnants(path, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
-}
-
-/// The manifest of a folder, with all of its files in history: what the server has now replaces them.
-fn outdated(path: &Path, name: &[u8]) -> Result<Manifest, String> {
-    let path = path.join(String::from_utf8_lossy(&manifest_name(name)).as_ref());
-    let mut manifest = match std::fs::read(&path) {
-        Ok(text) => Manifest::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Manifest::default(),
-        Err(error) => return Err(format!("Can't open the AOF manifest {}: {}", path.display(), words(&error))),
-    };
-    manifest.begin_anew(name);
-    Ok(manifest)
 }

@@ -183,20 +183,16 @@ impl Socket<Shell> for Connection {
         }
         fail_if!(!self.readable, Next::Wait);
         let mut buffer = std::mem::take(&mut shell.read_buffer);
-        let received = self.stream.read(&mut buffer);
-        if let Ok(count @ 1..) = received {
+        let read = self.stream.read(&mut buffer);
+        let received = read.map(|count| {
             // epoll reports later input with a new event, but it has already reported the end of the input (`read_on`).
-            self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
-            shell.driver.count_read(self.id, count);
-            shell.execute(self.id, |driver, at| driver.execute_received(at, self.id, &buffer[..count], turn));
-        }
+            self.readable = count == buffer.len() || (count > 0 && (self.read_on || !self.stream.tells_all()));
+            shell.received(self.id, &buffer[..count], turn)
+        });
         shell.read_buffer = buffer;
         match received {
-            Ok(0) => {
-                self.readable = false;
-                Err(shell.driver.end_input(self.id))
-            }
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Ok(next) => next,
+            Err(Errno::INTR) => Ok(()),
             Err(Errno::AGAIN) => {
                 (self.readable, self.read_on) = (false, false);
                 Err(Next::Wait)

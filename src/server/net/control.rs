@@ -55,7 +55,7 @@ impl<S> Inbox<S> {
         registry.add(&self.bell, Source::Closures)
     }
 
-    /// Resets the wake-up descriptor: the executor is about to take all closures sent until now.
+    /// Resets the wake-up descriptor: the executor is about to take all closures sent until now, which may be in several rounds.
     pub(crate) fn drain(&self) {
         // An empty counter is fine, too.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);

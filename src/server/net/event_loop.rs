@@ -21,8 +21,9 @@ use rustix::event::Timespec;
 use crate::base::ids::SessionId;
 use crate::driver::connections::turn::Next;
 use crate::driver::round::adapter::Adapter;
-use crate::driver::round::{Driving, RoundEnd, Rounds, take_turn};
+use crate::driver::round::{RoundEnd, Rounds, take_turn};
 use crate::engine::observe::turns::Task;
+use crate::server::durable::start::Starts;
 use crate::server::net::accept::Listening;
 use crate::server::net::connection::{Connection, Stream};
 use crate::server::net::control::Inbox;
@@ -35,8 +36,6 @@ use crate::server::turn_meter;
 
 /// Maximum number of TLS handshakes continued per round: with RSA, each takes up to a millisecond.
 const HANDSHAKES_MAX: usize = 4;
-/// Maximum number of closures of other threads that run per round.
-const CLOSURES_MAX: usize = 64;
 
 /// The event loop and everything that takes turns in it.
 pub(crate) struct EventLoop {
@@ -65,19 +64,6 @@ impl EventLoop {
                 Some(ended) => self.poll_events(ended)?,
                 None => return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason))),
             }
-        }
-    }
-
-    fn run_closures(&mut self) {
-        self.shell.close_turn();
-        self.inbox.drain();
-        for _ in 0..CLOSURES_MAX {
-            let Some(closure) = self.inbox.next() else {
-                self.has_closures = false;
-                return;
-            };
-            closure(&mut self.shell);
-            self.shell.end_turn(Task::Control);
         }
     }
 
@@ -126,11 +112,17 @@ impl EventLoop {
             }
             RoundEnd::WaitsBriefly(wait) => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
             RoundEnd::Waits => {
-                let timeout = Self::timeout(&self.shell, &self.listening);
+                let timeout = Self::timeout(&mut self.shell, &self.listening);
                 self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
             }
         }
-        self.shell.look_at_lease();
+        self.after_wait(EventLoop::note_events);
+        self.listening.handshakes().give_up_late();
+        Ok(())
+    }
+
+    /// Notes what is ready.
+    fn note_events(&mut self) {
         for (source, readiness) in self.poller.events() {
             match source {
                 Source::Client(id) => {
@@ -146,18 +138,19 @@ impl EventLoop {
                     self.shell.timer.fired();
                     self.shell.driver.timer_fired();
                 }
-                Source::Closures => self.has_closures = true,
+                Source::Closures => {
+                    // What is sent from now on rings again.
+                    self.inbox.drain();
+                    self.has_closures = true;
+                }
                 Source::Listener(number) => self.listening.note(number),
                 Source::Handshake(number) => self.listening.handshakes().note(number),
             }
         }
-        self.shell.driver.wake_late();
-        self.listening.handshakes().give_up_late();
-        Ok(())
     }
 
     /// How long the loop may wait if no descriptor becomes ready; `None` for ever. The timer covers the engine's deadlines.
-    fn timeout(shell: &Shell, listening: &Listening) -> Option<Timespec> {
+    fn timeout(shell: &mut Shell, listening: &Listening) -> Option<Timespec> {
         let next = [listening.next(), listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
         let load = if shell.driver.has_background_work() { shell.next_load() } else { None };
@@ -210,14 +203,23 @@ impl Rounds for EventLoop {
     }
 
     #[inline]
-    fn serve_others(&mut self) {
+    fn has_closures(&self) -> bool {
+        self.has_closures
+    }
+
+    fn run_closure(&mut self) -> bool {
+        let closure = self.inbox.next();
+        self.has_closures = closure.is_some();
+        closure.into_iter().for_each(|closure| self.shell.as_turn_of(Task::Control, closure));
+        self.has_closures
+    }
+
+    #[inline]
+    fn accept_some(&mut self) {
         if self.shell.driver.is_behind() {
             // Much is due at once. Yielding lets a client on the same processor run, which the kernel would otherwise deny it for
             // milliseconds. Connections get their turn afterwards.
             std::thread::yield_now();
-        }
-        if self.has_closures {
-            self.run_closures();
         }
         if self.listening.pending() {
             self.shell.close_turn();
@@ -239,17 +241,7 @@ impl Rounds for EventLoop {
     }
 
     fn load_some(&mut self) -> Result<(), String> {
-        if self.shell.background.loading.is_none() {
-            return Ok(());
-        }
-        self.shell.as_turn_of(Task::Load, Shell::load_some)
-    }
-
-    fn serve_threads(&mut self) {
-        self.has_closures = true;
-        while self.has_closures {
-            self.run_closures();
-        }
+        self.shell.load_some()
     }
 
     fn close_connections(&mut self) {
@@ -258,9 +250,8 @@ impl Rounds for EventLoop {
         }
     }
 
-    fn has_other_work(&self) -> bool {
-        self.has_closures
-            || self.shell.busy.has_new_connections()
+    fn has_own_work(&mut self) -> bool {
+        self.shell.busy.has_new_connections()
             || self.listening.handshakes().has_queued()
             || self.shell.next_load().is_some_and(|wait| wait.is_zero())
     }

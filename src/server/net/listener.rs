@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -16,7 +16,6 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::config::Config;
-use crate::engine::observe::notices::Notice;
 use crate::engine::session::Peer;
 use crate::server::directory::Entry;
 use crate::server::net::connection::Stream;
@@ -26,17 +25,6 @@ use crate::server::net::tls::{self, TlsStream};
 const FREE_PORT_ATTEMPTS: usize = 16;
 
 /// Refusal of a client from another machine, in protected mode and while there is no password.
-const DENIED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
-default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
-computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET \
-protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE \
-Redis is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively \
-you can just disable the protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', \
-and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' \
-option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for \
-the server to start accepting connections from the outside.\r\n";
-const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
-
 /// An address that cannot be listened on.
 #[derive(Debug)]
 pub struct BindError {
@@ -301,10 +289,8 @@ fn describe_unix(addr: &str, fd: RawFd) -> (Peer, Entry) {
 /// Admits a client and starts its session. Returns `None` if the client is refused.
 pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<NewConnection> {
     let Accepted { stream, remote, within } = accepted;
-    if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
-        engine.stats_mut().rejected += 1;
-        let (from, why) = (remote.map_or_else(String::new, |addr| addr.to_string()), String::from_utf8_lossy(refusal));
-        engine.notice(now, None, Notice::ClientRefused { addr: &from, why: why.trim_start_matches('-').trim_end() });
+    let is_local = remote.is_none_or(|addr| addr.ip().is_loopback());
+    if let Some(refusal) = engine.refusal(now, is_local, || remote.map_or_else(String::new, |addr| addr.to_string())) {
         // One attempt is enough: the socket's buffer is empty, and the refusal is a courtesy.
         let _ = stream.write(refusal);
         if let Stream::Tls(tls) = &stream {
@@ -325,16 +311,4 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
     };
     let id = engine.connect(now, peer);
     Some(NewConnection { id, entry, stream })
-}
-
-/// Returns the error for a client that is refused.
-fn refusal(engine: &Engine, remote: Option<IpAddr>) -> Option<&'static [u8]> {
-    let config = engine.config();
-    if engine.sessions().len() >= config.maxclients as usize {
-        return Some(FULL);
-    }
-    if config.protected_mode && engine.users().default_user().nopass && remote.is_some_and(|ip| !ip.is_loopback()) {
-        return Some(DENIED);
-    }
-    None
 }

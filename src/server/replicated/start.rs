@@ -4,7 +4,7 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::driver::replicated::MemberOptions;
+use crate::driver::replicated::{MemberOptions, REQUEST_MAX};
 use crate::driver::round::Driving;
 use crate::engine::config::Config;
 use crate::engine::replication::report::Reporter;
@@ -35,16 +35,6 @@ fn security(config: &Config) -> Result<Security, String> {
     }
     #[cfg(not(feature = "tls"))]
     Err("tls-cluster: this build has no TLS".to_owned())
-}
-
-/// Greatest values of `proto-max-bulk-len` and `client-query-buffer-limit` on a node. A request is one entry of the log: while a
-/// long one is on its way, the other nodes hear nothing else of the leader, and elect another one.
-const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("client-query-buffer-limit", 64 << 20)];
-
-/// Lowers what a client may send to what a node can pass on.
-fn limit_requests(shell: &mut Shell) {
-    let [(_, bulk_max), (_, buffer_max)] = REQUEST_MAX;
-    shell.driver.engine.limit_requests(bulk_max, buffer_max);
 }
 
 /// Expects that `CONFIG SET` permits no client to send more than a node can pass on.
@@ -83,7 +73,6 @@ fn expect_protected(config: &Config, listened: &str) -> Result<(), String> {
 /// # Errors
 /// In words: the configuration is wrong, the files cannot be used, or the address cannot be listened on.
 pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>) -> Result<(), String> {
-    limit_requests(shell);
     let config = shell.driver.engine.config().clone();
     let (id, members) = (config.node_id, peers::parse(&config.peers)?);
     let addr =

@@ -137,6 +137,10 @@ impl LogFolder for SharedDisk {
         Ok((bytes.len() as u64, Cursor::new(bytes)))
     }
 
+    fn create_temporary(&mut self, name: &[u8], _: &[u8]) -> Result<(Vec<u8>, usize)> {
+        Ok((name.to_vec(), self.create(name)?))
+    }
+
     fn path(&self) -> &Path {
         Path::new("")
     }

@@ -1,21 +1,16 @@
-//! What a durable server of the simulation has beside its engine and its threads: its machine, the files that it loads, and its operator.
+//! What a durable server of the simulation has beside its engine and its threads: its machine and its operator.
 
 use std::sync::atomic::Ordering;
 
 use crate::client::Command;
 use crate::driver::Driver;
 use crate::driver::file::Phase;
-use crate::driver::pace::Pace;
 use crate::engine::config::Config;
 use crate::persist::append::log_writer::{BatchNumber, Syncs};
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::torture::random::Random;
 use crate::torture::sim::disk::SharedDisk;
-use crate::torture::sim::machine::{Loading, Machine, ProcessClock};
-use crate::torture::sim::server::serving::busy_clock;
-
-/// Time between two slices of a load.
-const LOAD_EVERY_US: u64 = 200;
+use crate::torture::sim::machine::Machine;
 
 /// The configuration of a durable server.
 pub fn config() -> Config {
@@ -26,65 +21,28 @@ pub fn config() -> Config {
 /// The machine of a server, and how its operator has it store.
 pub struct Durable {
     pub(in crate::torture::sim) machine: Machine,
-    /// The files that are loaded, and when the next slice of them is.
-    loading: Option<(u64, Loading)>,
     care: Care,
     /// Whether the operator changes it often, and new bases and copies take long or fail.
     hurries: bool,
     /// Whether the disk is full.
     full: bool,
-    /// Number of the process.
-    pub process: u64,
 }
 
 impl Durable {
     /// A machine without files, whose server does not run yet.
     pub fn new(disk: SharedDisk) -> Durable {
-        Durable { machine: Machine::new(disk, 0), loading: None, care: Care::Exact, hurries: false, full: false, process: 0 }
+        Durable { machine: Machine::new(disk, 0), care: Care::Exact, hurries: false, full: false }
     }
 
-    /// Starts a process, which loads the files. Returns its driver and its clocks, and whether the files can be read. If they
-    /// cannot, all of them are deleted.
-    pub fn start(&mut self, at_us: u64, seed: u64, random: &mut Random) -> (Driver, ProcessClock, bool) {
-        self.process += 1;
-        for kept in [true, false] {
-            let delay = if self.hurries { [0, 0, 50, -1][random.below(4) as usize] } else { 0 };
-            match self.machine.begin_loading(at_us, Config { key_load_delay: delay, ..config() }, seed) {
-                Ok((driver, clock, loading)) => {
-                    self.loading = Some((at_us, loading));
-                    return (driver, clock, kept);
-                }
-                Err(reason) => tracing::warn!(reason, "files are refused"),
-            }
-            self.delete_files(seed);
-        }
-        unreachable!("an empty disk without errors is a beginning")
+    /// The configuration that the operator starts the next process with.
+    pub fn config_to_start(&self, random: &mut Random) -> Config {
+        let delay = if self.hurries { [0, 0, 50, -1][random.below(4) as usize] } else { 0 };
+        Config { key_load_delay: delay, ..config() }
     }
 
     /// Deletes all files, as an operator does who wants the server back at any price.
     pub fn delete_files(&mut self, seed: u64) {
         self.machine.disk.act(|disk| *disk = SimulatedDisk::new(seed));
-    }
-
-    /// Loads a slice of the files, if one is due; or all of them, where nothing hurries. Returns the files behind the last one.
-    ///
-    /// # Errors
-    /// The files are refused, in words.
-    pub fn load_some(&mut self, driver: &mut Driver, at_us: u64) -> Result<Option<Loading>, String> {
-        while let Some((_, mut loading)) = self.loading.take_if(|(due_us, _)| *due_us <= at_us) {
-            let mut pace = Pace::slice(busy_clock);
-            if loading.load_some(driver, &mut pace)? {
-                return Ok(Some(loading));
-            }
-            let wait_us = if self.hurries { LOAD_EVERY_US + pace.owed().as_micros() as u64 } else { 0 };
-            self.loading = Some((at_us + wait_us, loading));
-        }
-        Ok(None)
-    }
-
-    /// When the next slice of the files is loaded; `None` if they are loaded.
-    pub fn loads_us(&self) -> Option<u64> {
-        self.loading.as_ref().map(|(due_us, _)| *due_us)
     }
 
     /// From now on the operator changes how it stores often, and new bases and copies take long or fail, so that these meet.
@@ -94,7 +52,6 @@ impl Durable {
 
     /// The process ends.
     pub fn end_process(&mut self) {
-        self.loading = None;
         self.care = Care::Exact;
         // There is room again for the next one.
         self.fill(false);
@@ -160,7 +117,7 @@ impl Durable {
     /// Whether nothing that was acknowledged is lost if the process ends now: the file is on, and all that was acknowledged
     /// before it was, or under another `appendfsync`, is durable.
     pub fn loses_nothing(&mut self, driver: &Driver) -> bool {
-        if self.loading.is_some() && self.care == Care::Exact {
+        if driver.engine.is_loading() && self.care == Care::Exact {
             return true;
         }
         let Some(file) = driver.file().filter(|file| file.phase == Phase::Running && file.syncs == Syncs::Always) else {

@@ -11,34 +11,27 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io::Cursor;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::time::Now;
-use crate::driver::Driver;
+use crate::driver::file::BaseOrder;
 #[cfg(any(test, feature = "internals"))]
-use crate::driver::Present;
-use crate::driver::file::{BaseOrder, Beginning};
+use crate::driver::{Driver, Present, pace::Pace, replay::Purpose};
 #[cfg(any(test, feature = "internals"))]
-use crate::driver::pace::Pace;
-use crate::driver::replay::Purpose;
-use crate::engine::Engine;
-use crate::engine::config::Config;
+use crate::engine::{Engine, config::Config};
 use crate::persist::append::clock::{BootClock, Moment};
 use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
-use crate::persist::append::manifest::{File, Manifest};
-use crate::persist::disk::{DiskError, read_whole};
-use crate::persist::resume::manifest_name;
-use crate::server::durable::folder::LogFolder;
-use crate::server::durable::load::Files;
-use crate::server::durable::load::slices::Load;
-use crate::server::durable::rewrite::{self, begin_files};
+use crate::persist::append::manifest::File;
+use crate::persist::disk::DiskError;
+use crate::server::durable::rewrite;
 #[cfg(any(test, feature = "internals"))]
-use crate::server::durable::start::begin_increment;
+use crate::server::durable::{
+    load::{Files, read_manifest, slices::Load},
+    start::begin_increment,
+};
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
-use crate::torture::sim::disk::{Planted, SharedDisk};
+use crate::torture::sim::disk::SharedDisk;
 
 /// `appendfilename`.
 pub const NAME: &[u8] = b"appendonly.aof";
@@ -156,42 +149,24 @@ impl Machine {
         Ok((driver.engine, clock))
     }
 
-    /// Starts the server, which loads its files ([`Load::load_some`]) and then goes on behind them.
-    ///
-    /// # Errors
-    /// The files are refused, in words.
-    pub fn begin_loading(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Loading), String> {
+    /// A process begins. Returns its clocks.
+    pub fn begin_process(&mut self, at_us: u64) -> ProcessClock {
         self.processes += 1;
         // Not a whole number of milliseconds, and another one for each process.
-        let clock = ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms);
+        ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms)
+    }
+
+    #[cfg(any(test, feature = "internals"))]
+    fn begin_loading(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Loading), String> {
+        let clock = self.begin_process(at_us);
         let moment = Moment { boot: self.boot_clock(at_us), now: clock.now(at_us) };
         let mut driver = Driver::new(Engine::new(config, seed, moment.now, crate::commands::table()));
-        if let Planted::OfDriver(flaw) = self.disk.planted {
-            driver.plant(flaw);
-        }
-        let manifest = read_manifest(&mut self.disk.clone())?;
+        let mut disk = self.disk.clone();
+        let manifest = read_manifest(&mut disk, NAME)?.unwrap_or_default();
         let truncates = driver.engine.config().aof_load_truncated;
-        let files = open_files(&self.disk, manifest, Purpose::Start { truncates })?;
+        let files = Files::of_manifest(&mut disk, manifest, Purpose::Start { truncates })?;
         let loading = Load::begin(&mut driver, moment, files);
         Ok((driver, clock, loading))
-    }
-
-    /// The writer of these files.
-    pub fn writer(&self, files: LogFiles<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
-        let around = Around { disk: self.disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
-        LogWriter::new(files, syncs, progress, around)
-    }
-
-    /// Begins the file of a log that is switched on, with this copy as its base, in place of all files that there are.
-    ///
-    /// # Errors
-    /// In words.
-    pub fn begin_file(&self, at_us: u64, copied: (Box<Engine>, Moment), beginning: Beginning) -> Result<Writer, String> {
-        let Beginning { head, progress, syncs } = beginning;
-        let mut manifest = read_manifest(&mut self.disk.clone())?;
-        manifest.begin_anew(NAME);
-        let files = begin_files(self.disk.clone(), NAME, manifest, copied, true, &head)?;
-        Ok(self.writer(files, syncs, progress, at_us))
     }
 
     /// Starts a server from its files, at once.
@@ -205,37 +180,23 @@ impl Machine {
         let at = Present { now: clock.now(at_us), ns: at_us * 1_000, frozen: false };
         let moment = Moment { boot: self.boot_clock(at_us), now: at.now };
         let (loaded, _) = loading.end(&mut driver, at.now)?;
-        let (log, files, syncs, progress) =
-            begin_increment(&mut driver, moment, self.disk.clone(), NAME, loaded).map_err(words)?;
+        let begins = begin_increment(&mut driver, moment, self.disk.clone(), NAME, loaded);
+        let (log, files, syncs, progress) = begins.map_err(|error| error.to_string())?;
         driver.resume_file(at, log, files.manifest().increments.len());
         driver.log_as_configured(at);
-        Ok((driver, clock, self.writer(files, syncs, progress, at_us)))
+        Ok((driver, clock, writer(&self.disk, files, syncs, progress, at_us)))
     }
 }
 
-fn words(error: DiskError) -> String {
-    error.to_string()
-}
-
-/// The manifest of a disk; the default if there is none.
-///
-/// # Errors
-/// The disk's, and those of the manifest, in words.
-fn read_manifest(disk: &mut SharedDisk) -> Result<Manifest, String> {
-    match read_whole(disk, &manifest_name(NAME), FILE_MAX).map_err(words)? {
-        None => Ok(Manifest::default()),
-        Some(text) => Manifest::parse(&text).map_err(|error| error.to_string()),
-    }
+/// The writer of these files.
+pub fn writer(disk: &SharedDisk, files: LogFiles<SharedDisk>, syncs: Syncs, progress: Arc<Progress>, at_us: u64) -> Writer {
+    let around = Around { disk: disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
+    LogWriter::new(files, syncs, progress, around)
 }
 
 /// Files that are loaded.
-pub type Loading = Load<Cursor<Vec<u8>>>;
-
-/// Opens the files of a manifest on a disk.
-fn open_files(disk: &SharedDisk, manifest: Manifest, purpose: Purpose) -> Result<Files<Cursor<Vec<u8>>>, String> {
-    let mut disk = disk.clone();
-    Files::from(Path::new(""), |name| disk.source(name), manifest, purpose)
-}
+#[cfg(any(test, feature = "internals"))]
+type Loading = Load<std::io::Cursor<Vec<u8>>>;
 
 /// What the writer of a log uses of its machine.
 pub struct Around {
@@ -248,16 +209,6 @@ impl Around {
     /// Lets it be this true time.
     pub fn set_time(&self, at_us: u64) {
         self.now_ns.set(at_us * 1_000);
-    }
-
-    /// The time that it is.
-    pub fn time_us(&self) -> u64 {
-        self.now_ns.get() / 1_000
-    }
-
-    /// Whether something was reported.
-    pub fn has_reports(&self) -> bool {
-        !self.reports.borrow().is_empty()
     }
 
     /// Takes what was reported first.

@@ -28,7 +28,7 @@ use crate::torture::sim::executor::Executor;
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::replica::cluster::Cluster;
 use crate::torture::sim::replica::node::Replica;
-use crate::torture::sim::server::Server;
+use crate::torture::sim::server::{Ended, Server};
 use crate::torture::sim::world::{Shared, SimWorld, lock};
 use crate::torture::workload::{self, Setup};
 
@@ -46,9 +46,6 @@ enum State {
 
 /// From when on the operators of durable servers change how these store.
 const OPERATED_FROM_US: u64 = 5_000_000;
-
-/// Time after which a durable server is started again that has ended by itself.
-const AGAIN_US: u64 = 1_000_000;
 
 /// Number of bytes that may wait to be stored on durable servers whose clients use plain keys: those of a few commands.
 pub const WAITING_MAX: u64 = 512;
@@ -182,11 +179,10 @@ impl Simulation<'_> {
         if self.plan.durable.is_none() {
             return;
         }
-        for server in self.servers.iter_mut().filter_map(|server| server.take_ended().then_some(server.number)) {
-            let mut net = lock(&self.net);
-            let at_us = net.now_us + AGAIN_US;
-            net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
-            net.at(at_us, Event::Up(server));
+        for server in &mut self.servers {
+            let Some(how) = server.take_ended() else { continue };
+            lock(&self.net).record(NO_CLIENT, EventKind::Down { server: server.number, lost: Some(0) });
+            server.start_later(&self.net, how);
         }
     }
 
@@ -238,11 +234,14 @@ impl Simulation<'_> {
                     Some(cluster) => self.servers[server as usize].start_node(&mut lock(&self.net), &mut cluster.runtime),
                     None => self.servers[server as usize].start(&self.net),
                 };
-                if !started && !self.starts_later(server) && !self.starts_anew(server) {
+                if !started && self.plan.durable.is_some() {
+                    self.servers[server as usize].start_later(&self.net, Ended::Refused);
+                } else if !started && !self.starts_later(server) && !self.starts_anew(server) {
                     lock(&self.net).record(NO_CLIENT, EventKind::Refused { server });
                 }
             }
             Event::Synced(server, process) => self.synced(server, process),
+            Event::Threads(server) => self.servers[server as usize].work(&self.net),
             Event::Noise(server) => self.servers[server as usize].make_noise(&mut lock(&self.net)),
             Event::OperateServer(server) => self.servers[server as usize].operate(&self.net),
             Event::Arrives(..)
@@ -368,10 +367,9 @@ impl Simulation<'_> {
             self.executor.crash(client);
         }
         let mut net = lock(&self.net);
-        let now_us = net.now_us;
         let store = &mut self.servers[self.plan.machines() as usize];
         for lock in 0..self.plan.locks {
-            let ops = store.list(now_us, &workload::resource_name("", lock)).into_iter().map(|op| op as Op).collect();
+            let ops = store.list(&mut net, &workload::resource_name("", lock)).into_iter().map(|op| op as Op).collect();
             net.record(NO_CLIENT, EventKind::Stored { lock, ops });
         }
         net.history.commands = net.clients.iter().map(|client| client.sent).sum();

@@ -58,8 +58,10 @@ pub enum Event {
     Restart(u32),
     /// A server is up again.
     Up(u32),
-    /// A sync of the disk of a server has ended, which the process of this number began.
+    /// The disk of a node has done what the process of this number waited for.
     Synced(u32, u64),
+    /// The threads of a server do something.
+    Threads(u32),
     /// A call is sent again, to the node that its client takes for the leader.
     Again(SlabKey),
     /// The next segment from a side of a connection between nodes arrives.

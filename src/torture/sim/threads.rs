@@ -1,32 +1,68 @@
-//! The threads of a simulated process: the writer of its log, the receiver of a copy, and those that make files. Each takes its time.
+//! The threads of a simulated process: the writer of its log, the receiver of a copy, and those that make files. What they do is the
+//! real threads' code; here is when. What they send waits in an inbox until the server takes it, between two turns.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
 use crate::driver::file::BaseOrder;
 use crate::driver::flaw::Flaw;
-use crate::driver::switch::{self, Target, Writers};
+use crate::driver::round::storing::Storing;
+use crate::driver::switch::{self, FolderLock, Target, Writers};
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
-use crate::persist::append::log_writer::{Order, Report, Step};
-use crate::persist::append::manifest::File;
+use crate::persist::append::log_writer::{Order, Step};
+use crate::persist::disk::simulated::Injected;
+use crate::server::durable;
+use crate::server::durable::copy::{Made, Maker, copy_made};
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
-use crate::torture::sim::disk::Planted;
-use crate::torture::sim::machine::{Machine, Writer, make_base};
+use crate::torture::sim::disk::{Planted, SharedDisk};
+use crate::torture::sim::machine::{Writer, make_base, writer};
+use crate::torture::sim::server::serving::Serving;
 
-/// Why a server without files makes none.
-pub const NO_DISK: &str = "this server has no disk";
+/// What a thread has the server do.
+pub type Closure = Box<dyn FnOnce(&mut Serving<'_>)>;
 
-/// The folder of a log: for as long as a copy of this exists, it is locked.
-pub type LockedFolder = Arc<()>;
+/// What threads and signals have sent.
+#[derive(Clone, Default)]
+pub struct Inbox(Rc<RefCell<VecDeque<Closure>>>);
+
+impl Inbox {
+    /// Has the server do something.
+    pub fn send(&self, closure: impl FnOnce(&mut Serving<'_>) + 'static) {
+        self.0.borrow_mut().push_back(Box::new(closure));
+    }
+
+    /// Takes what was sent first.
+    pub fn next(&self) -> Option<Closure> {
+        self.0.borrow_mut().pop_front()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+}
+
+/// Keeps the folder of a log locked.
+pub type Lock = FolderLock<(), Box<dyn Fn()>>;
+/// A folder that is locked.
+pub type Opened = durable::Opened<SharedDisk, Lock>;
+/// The files that a writer begins with.
+pub type Begun = durable::Begun<SharedDisk, Lock>;
 
 /// The threads of a process.
 pub struct Threads {
     /// Who has the log written, if there is one.
-    pub writers: Writers<SimWriter, LockedFolder>,
+    pub writers: Writers<SimWriter, Box<Opened>>,
+    /// What they have sent.
+    pub inbox: Inbox,
+    /// Where snapshots are.
+    pub disk: SharedDisk,
     copy: Option<Copy>,
     /// What is being made of files or of a copy, and when it is done.
     making: Vec<(u64, Making)>,
@@ -37,16 +73,25 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// No thread.
-    pub fn new(seed: u64) -> Threads {
-        let random = Random::new(seed, streams::DISK, 0);
-        Threads { writers: Writers::default(), copy: None, making: Vec::new(), hurries: false, random }
+    /// No thread. Their files are on this disk.
+    pub fn new(seed: u64, disk: SharedDisk) -> Threads {
+        Threads {
+            writers: Writers::default(),
+            inbox: Inbox::default(),
+            disk,
+            copy: None,
+            making: Vec::new(),
+            hurries: false,
+            random: Random::new(seed, streams::DISK, 0),
+        }
     }
 
     /// The process ends.
     pub fn end(&mut self) {
-        (self.writers, self.copy) = (Writers::default(), None);
         self.making.clear();
+        (self.writers, self.copy) = (Writers::default(), None);
+        // What was sent last says that the folder is free.
+        self.inbox = Inbox::default();
     }
 
     /// Whether something fails now: a disk is full, or a thread cannot be started.
@@ -54,18 +99,29 @@ impl Threads {
         self.hurries && self.random.percent(10)
     }
 
+    /// Uses the disk, which is full now and then.
+    pub fn use_disk<T>(&mut self, act: impl FnOnce(&SharedDisk) -> T) -> T {
+        let fills = self.fails() && self.disk.act(|disk| disk.failing()).is_none();
+        if fills {
+            self.disk.act(|disk| disk.set_failing(Some(Injected::Full)));
+        }
+        let done = act(&self.disk);
+        if fills {
+            self.disk.act(|disk| disk.set_failing(None));
+        }
+        done
+    }
+
     /// Begins to receive a copy.
     ///
     /// # Errors
     /// It cannot be received.
-    pub fn begin_copy(&mut self, target: Target<LockedFolder>, copy: (Config, Moment, Arc<CopyProgress>)) -> Result<(), String> {
-        fail_if!(self.fails(), "no thread can be started".to_owned());
+    pub fn begin_copy(&mut self, target: Target<Box<Opened>>, copy: (Config, Moment, Arc<CopyProgress>)) -> Result<(), String> {
         let (config, moment, progress) = copy;
-        if let Target::File(..) = target {
-            self.writers.begin(SimWriter::default());
-        }
-        let receiver = Some(Receiver::new(config, moment, Arc::clone(&progress)));
-        self.copy = Some(Copy { target, receiver, progress, coming: VecDeque::new(), next_us: 0, keys: 0 });
+        let maker = Maker::new(target, Arc::clone(&progress), &config, (self.disk.clone(), 0))?;
+        fail_if!(self.fails(), "no thread can be started".to_owned());
+        let receiver = Some(Receiver::new(config, moment, progress));
+        self.copy = Some(Copy { receiver, maker, coming: VecDeque::new(), next_us: 0, keys: 0 });
         Ok(())
     }
 
@@ -83,12 +139,11 @@ impl Threads {
         self.copy = None;
     }
 
-    /// Receives what is there by now of the copy. Returns whether the driver is called for that.
+    /// Receives what is there by now of the copy.
     ///
     /// # Panics
     /// A copy that is whole has not the keys that the server had when it ended.
-    fn receive(&mut self, at_us: u64) -> bool {
-        let mut calls = false;
+    fn receive(&mut self, at_us: u64) {
         while let Some(mut copy) = self.copy.take() {
             let message = if copy.next_us <= at_us { copy.coming.pop_front() } else { None };
             let Some(message) = message else {
@@ -98,7 +153,9 @@ impl Threads {
             let Some(receiver) = copy.receiver.take() else { break };
             match receiver.receive(message) {
                 Taken::More(receiver, wakes) => {
-                    calls |= wakes;
+                    if wakes {
+                        self.inbox.send(|_| ());
+                    }
                     copy.receiver = Some(receiver);
                     copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
                     self.copy = Some(copy);
@@ -107,19 +164,18 @@ impl Threads {
                     if let Ok((engine, _)) = &copied {
                         assert_eq!(engine.keyspace().len(), copy.keys, "the copy has other keys than the server had");
                     }
-                    self.make(at_us, Making::OfCopy(copy.target, copied, copy.progress));
+                    self.make(at_us, Making::OfCopy(Box::new(copy.maker), copied));
                 }
                 Taken::GivenUp => {}
             }
         }
-        calls
     }
 
     /// Begins to make a new base.
     pub fn make_base(&mut self, at: (u64, Moment), order: BaseOrder) {
-        let folder = self.writers.current().and_then(|writer| writer.folder.clone());
+        let lock = self.writers.current().and_then(|writer| writer.lock.clone());
         let abandoned = Box::new(self.writers.base_abandoned());
-        let base = Base { order, moment: at.1, abandoned, _folder: folder };
+        let base = Base { order, moment: at.1, abandoned, _lock: lock };
         self.make(at.0, Making::Base(Box::new(base)));
     }
 
@@ -128,138 +184,103 @@ impl Threads {
         self.making.push((at_us + took_us, making));
     }
 
-    /// When the next part of a copy comes, or what is being made is done.
-    pub fn made_us(&self) -> Option<u64> {
+    /// When they work next; `None` if all of them wait for the server.
+    pub fn next_us(&self) -> Option<u64> {
         let part_us = self.copy.as_ref().filter(|copy| !copy.coming.is_empty()).map(|copy| copy.next_us);
-        self.making.iter().map(|(done_us, _)| *done_us).chain(part_us).min()
+        let writes_us = self.writers.current().and_then(SimWriter::next_us);
+        self.making.iter().map(|(done_us, _)| *done_us).chain(part_us).chain(writes_us).min()
     }
 
-    /// Whether the writer of the log has reported something.
-    pub fn has_reports(&self) -> bool {
-        let writer = self.writers.current().and_then(|writer| writer.writer.as_ref());
-        writer.is_some_and(|writer| writer.around().has_reports())
-    }
-
-    /// Takes what threads have done by now.
-    pub fn take_done(&mut self, at_us: u64, machine: Option<&Machine>) -> Option<Done> {
-        let writer = self.writers.current().and_then(|writer| writer.writer.as_ref());
-        if let Some(report) = writer.and_then(|writer| writer.around().take_report()) {
-            return Some(Done::Report(report));
+    /// They do what they do by now.
+    pub fn work(&mut self, at_us: u64) {
+        self.receive(at_us);
+        while let Some(done) = self.making.iter().position(|(done_us, _)| *done_us <= at_us) {
+            let (_, making) = self.making.remove(done);
+            self.end_making(making);
         }
-        if self.receive(at_us) {
-            return Some(Done::Calls);
-        }
-        let done = self.making.iter().position(|(done_us, _)| *done_us <= at_us)?;
-        let (_, making) = self.making.remove(done);
-        let full = self.fails().then(|| "the disk is full".to_owned());
-        Some(match making {
-            Making::Base(base) => {
-                let Base { order, moment, abandoned, .. } = *base;
-                let number = order.number;
-                let machine = machine.ok_or_else(|| NO_DISK.to_owned());
-                let made = || make_base(&machine?.disk, order, moment, || !abandoned());
-                Done::Base(number, full.map_or_else(made, Err))
-            }
-            // Nothing is made of a copy that was given up.
-            Making::OfCopy(_, _, progress) if progress.is_abandoned() => Done::Calls,
-            Making::OfCopy(target, copied, _) => {
-                let copied = full.map_or(copied, Err);
-                match target {
-                    Target::Snapshot(number) => Done::Snapshot(number, copied.map(|_| 0)),
-                    Target::File(folder, beginning) => Done::File(copied.and_then(|copied| {
-                        let writer = machine.ok_or(NO_DISK)?.begin_file(at_us, copied, beginning)?;
-                        Ok((Box::new(writer), folder))
-                    })),
-                }
-            }
-        })
-    }
-
-    /// Lets the thread of the writer work, if it has something to do. Returns the time after which [`Threads::synced`] must be called,
-    /// if it waits for that.
-    pub fn work(&mut self, at_us: u64, planted: Planted) -> Option<u64> {
-        let hurries = self.hurries;
-        let of = self.writers.current_mut()?;
-        let goes_on = match of.rests {
-            Rests::Not => true,
-            Rests::Orders(until_us) => !of.orders.is_empty() || until_us.is_some_and(|until_us| until_us <= at_us),
-            Rests::Syncs(_) | Rests::Ended => false,
+        let Threads { hurries, random, inbox, disk, .. } = self;
+        let Some(of) = self.writers.current_mut().filter(|of| of.next_us().is_some_and(|next_us| next_us <= at_us)) else {
+            return;
         };
-        let writer = of.writer.as_mut().filter(|_| goes_on)?;
+        let Some(writer) = &mut of.writer else { return };
         writer.around().set_time(at_us);
-        let until_us = match writer.take_turn(of.orders.drain(..)) {
+        of.waits = writer.go_on(of.waits, of.orders.drain(..));
+        of.until_us = match of.waits {
             Step::Sync => {
                 // A disk mostly takes a moment, and sometimes much longer.
-                let longest_us = match planted {
+                let longest_us = match disk.planted {
                     // A slow disk shows it sooner.
                     Planted::OfDriver(Flaw::AcknowledgeEarly | Flaw::SettlesAhead) => 2_000_000,
-                    _ if hurries && self.random.percent(1) => 3_000_000,
-                    _ if self.random.percent(5) => 50_000,
+                    _ if *hurries && random.percent(1) => 3_000_000,
+                    _ if random.percent(5) => 50_000,
                     _ => 2_000,
                 };
-                let until_us = at_us + self.random.between(200, longest_us);
-                of.rests = Rests::Syncs(until_us);
-                Some(until_us)
+                Some(at_us + random.between(200, longest_us))
             }
-            Step::Wait(wait) => {
-                let until_us = wait.map(|wait| at_us + wait.as_micros() as u64 + 1);
-                of.rests = Rests::Orders(until_us);
-                until_us
-            }
-            Step::End => {
-                of.rests = Rests::Ended;
-                None
-            }
+            Step::Wait(wait) => wait.map(|wait| at_us + wait.as_micros() as u64 + 1),
+            Step::End => None,
         };
-        until_us.map(|until_us| until_us - at_us)
+        while let Some(report) = writer.around().take_report() {
+            inbox.send(|serving| serving.take_report(report));
+        }
     }
 
-    /// A time is over that [`Threads::work`] has returned.
-    pub fn synced(&mut self, at_us: u64) {
-        if let Some(of) = self.writers.current_mut()
-            && matches!(of.rests, Rests::Syncs(until_us) if until_us <= at_us)
-        {
-            of.sync(at_us);
+    /// A thread has made something.
+    ///
+    /// # Panics
+    /// It has panicked.
+    fn end_making(&mut self, making: Making) {
+        match making {
+            Making::Base(base) => {
+                let Base { order, moment, abandoned, _lock } = *base;
+                let number = order.number;
+                let made = self.use_disk(|disk| make_base(disk, order, moment, || !abandoned()));
+                self.inbox.send(move |serving| serving.base_made(number, made));
+            }
+            Making::OfCopy(maker, copied) => {
+                let Some(made) = self.use_disk(|_| maker.make(copied)) else { return };
+                if let Made::Snapshot(_, Err(reason)) | Made::File(Err(reason)) = &made {
+                    assert_ne!(reason, durable::copy::PANICKED);
+                }
+                self.inbox.send(|serving| copy_made(serving, made));
+            }
         }
     }
 }
 
 /// The thread of a log.
-#[derive(Default)]
 pub struct SimWriter {
     /// What was ordered and the thread has not taken.
     orders: VecDeque<Order>,
-    /// The writer, once there is one, and the folder of its files.
+    /// The writer, once there is one, and what keeps its folder locked.
     writer: Option<Box<Writer>>,
-    folder: Option<LockedFolder>,
-    rests: Rests,
+    lock: Option<Rc<Lock>>,
+    /// What it waits for, and until when.
+    waits: Step,
+    until_us: Option<u64>,
 }
 
-/// What the thread of a log waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Rests {
-    /// Nothing.
-    #[default]
-    Not,
-    /// Orders, or this time.
-    Orders(Option<u64>),
-    /// A sync that ends at this time.
-    Syncs(u64),
-    /// It has ended.
-    Ended,
+impl Default for SimWriter {
+    fn default() -> SimWriter {
+        SimWriter { orders: VecDeque::new(), writer: None, lock: None, waits: Step::Wait(None), until_us: None }
+    }
 }
 
 impl SimWriter {
-    /// The thread begins.
-    pub fn begin(&mut self, (writer, folder): (Box<Writer>, LockedFolder)) {
-        (self.writer, self.folder) = (Some(writer), Some(folder));
+    /// The thread begins with these files.
+    pub fn begin(&mut self, at_us: u64, disk: &SharedDisk, begun: Begun) {
+        let durable::Begun { files, lock, syncs, progress } = begun;
+        (self.writer, self.lock) = (Some(Box::new(writer(disk, files, syncs, progress, at_us))), Some(Rc::new(lock)));
+        self.until_us = Some(at_us);
     }
 
-    /// The sync on its way ends.
-    fn sync(&mut self, at_us: u64) {
-        let Some(writer) = &mut self.writer else { return };
-        writer.around().set_time(at_us);
-        self.rests = if writer.go_on_by_sync() { Rests::Not } else { Rests::Ended };
+    /// When it works next; `None` if it waits for orders.
+    fn next_us(&self) -> Option<u64> {
+        self.writer.as_ref()?;
+        match self.waits {
+            Step::Wait(_) if !self.orders.is_empty() => Some(0),
+            _ => self.until_us,
+        }
     }
 }
 
@@ -270,26 +291,21 @@ impl switch::Writer for SimWriter {
 
     /// However long that takes.
     fn join(&mut self) {
-        while let Some(writer) = self.writer.as_mut().filter(|_| self.rests != Rests::Ended) {
-            match self.rests {
-                Rests::Syncs(until_us) => self.sync(until_us),
-                _ => {
-                    self.rests = match writer.take_turn(self.orders.drain(..)) {
-                        Step::Sync => Rests::Syncs(writer.around().time_us()),
-                        // It has failed, or was not told to end.
-                        Step::Wait(_) | Step::End => Rests::Ended,
-                    }
-                }
+        while let Some(writer) = self.writer.as_mut().filter(|_| self.waits != Step::End) {
+            if self.waits != Step::Sync && self.orders.is_empty() {
+                // It was not told to end.
+                return;
             }
+            self.until_us.into_iter().for_each(|until_us| writer.around().set_time(until_us));
+            self.waits = writer.go_on(self.waits, self.orders.drain(..));
         }
     }
 }
 
 /// A copy of the keyspace that is received.
 struct Copy {
-    target: Target<LockedFolder>,
     receiver: Option<Box<Receiver>>,
-    progress: Arc<CopyProgress>,
+    maker: Maker<SharedDisk, Lock>,
     /// Messages on the way, and when the next one comes.
     coming: VecDeque<Message>,
     next_us: u64,
@@ -302,26 +318,12 @@ struct Base {
     order: BaseOrder,
     moment: Moment,
     abandoned: Box<dyn Fn() -> bool>,
-    _folder: Option<LockedFolder>,
+    _lock: Option<Rc<Lock>>,
 }
 
 /// What a thread makes.
 enum Making {
     Base(Box<Base>),
     /// What a copy is for.
-    OfCopy(Target<LockedFolder>, Copied, Arc<CopyProgress>),
-}
-
-/// What a thread has done.
-pub enum Done {
-    /// The writer of the log has reported this.
-    Report(Report),
-    /// A new base for the file of this number.
-    Base(u64, Result<(File, u64), String>),
-    /// The snapshot of this number.
-    Snapshot(u64, Result<u64, String>),
-    /// The file that is switched on.
-    File(Result<(Box<Writer>, LockedFolder), String>),
-    /// A thread calls the driver.
-    Calls,
+    OfCopy(Box<Maker<SharedDisk, Lock>>, Copied),
 }

@@ -4,9 +4,11 @@ pub mod slices;
 pub mod upgrade;
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::DerefMut;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ use crate::persist::rdb_file::fault::Fault;
 use crate::persist::rdb_file::load::{Loader, Tally};
 use crate::persist::rdb_file::read::Event;
 use crate::persist::resume::{Last, manifest_name};
-use crate::server::durable::folder::words;
+use crate::server::durable::folder::{LogFolder, words};
 
 /// Bytes that are read at once: a slice of a load must not take long.
 const PIECE: usize = 256 << 10;
@@ -55,52 +57,31 @@ pub struct LoadedFiles {
 ///
 /// # Errors
 /// In words, with the path.
-pub fn read_manifest(path: &Path, name: &[u8]) -> Result<Option<Manifest>, String> {
-    let manifest_path = path.join(String::from_utf8_lossy(&manifest_name(name)).as_ref());
-    let text = match std::fs::read(&manifest_path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("Can't open the AOF manifest {}: {}", manifest_path.display(), words(&error))),
-    };
-    Manifest::parse(&text).map(Some).map_err(|error| format!("{}: {error}", manifest_path.display()))
+pub fn read_manifest<F: LogFolder>(folder: &mut F, name: &[u8]) -> Result<Option<Manifest>, String> {
+    let name = manifest_name(name);
+    let opened = folder.source(&name);
+    let path = folder.path().join(OsStr::from_bytes(&name));
+    let mut text = Vec::new();
+    match opened.and_then(|(_, mut source)| source.read_to_end(&mut text)) {
+        Ok(_) => Manifest::parse(&text).map(Some).map_err(|error| format!("{}: {error}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("Can't open the AOF manifest {}: {}", path.display(), words(&error))),
+    }
 }
 
 /// Loads the files of a manifest. Returns the number of keys, too.
 ///
 /// # Errors
-/// In words, with the file and the offset.
-#[cfg(any(test, feature = "internals"))]
-pub fn load_files(
-    engine: &mut Engine,
-    moment: Moment,
-    path: &Path,
-    manifest: Manifest,
-    purpose: Purpose,
-) -> Result<(usize, LoadedFiles), String> {
-    load_from(
-        engine,
-        moment,
-        path,
-        |name| open(&path.join(String::from_utf8_lossy(name).as_ref())),
-        manifest,
-        (purpose, u64::MAX),
-    )
-}
-
-/// Loads the files of a manifest, which `open` opens by their names and tells the lengths of. Returns the number of keys, too.
-///
-/// # Errors
 /// In words, with the file and the offset; or that more than so many requests are refused.
-pub fn load_from<R: Read + Seek>(
+pub fn load_from<F: LogFolder>(
     engine: &mut Engine,
     moment: Moment,
-    path: &Path,
-    open: impl FnMut(&[u8]) -> io::Result<(u64, R)>,
+    folder: &mut F,
     manifest: Manifest,
     (purpose, refused_max): (Purpose, u64),
 ) -> Result<(usize, LoadedFiles), String> {
     let mut replay = Replay::new(engine, moment);
-    let mut files = Files::from(path, open, manifest, purpose)?;
+    let mut files = Files::of_manifest(folder, manifest, purpose)?;
     while !files.load_some(&mut replay, &mut Pace::unlimited())? {}
     let refused = replay.refused();
     fail_if!(
@@ -133,14 +114,6 @@ pub struct Files<R = File> {
 }
 
 impl Files {
-    /// The files of a manifest, in a folder. Opens all of them.
-    ///
-    /// # Errors
-    /// In words, with the file.
-    pub fn of_manifest(path: &Path, manifest: Manifest, purpose: Purpose) -> Result<Files, String> {
-        Files::from(path, |name| open(&path.join(String::from_utf8_lossy(name).as_ref())), manifest, purpose)
-    }
-
     /// A snapshot; `None` if there is no such file.
     ///
     /// # Errors
@@ -156,6 +129,19 @@ impl Files {
 }
 
 impl<R: Read + Seek> Files<R> {
+    /// The files of a manifest. Opens all of them.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub fn of_manifest<F: LogFolder<Source = R>>(
+        folder: &mut F,
+        manifest: Manifest,
+        purpose: Purpose,
+    ) -> Result<Files<R>, String> {
+        let path = folder.path().to_owned();
+        Files::from(&path, |name| folder.source(name), manifest, purpose)
+    }
+
     /// The files of a manifest, which `open` opens by their names and tells the lengths of.
     pub fn from(
         path: &Path,

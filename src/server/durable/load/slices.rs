@@ -1,8 +1,6 @@
 //! The load at a start, in slices between the turns of the event loop. Clients are served meanwhile, and get `LOADING` errors.
 
-use std::fs::File;
 use std::io::{Read, Seek};
-use std::time::{Duration, Instant};
 
 use crate::base::time::Now;
 use crate::driver::Driver;
@@ -10,7 +8,6 @@ use crate::driver::pace::Pace;
 use crate::driver::replay::Replay;
 use crate::engine::Engine;
 use crate::persist::natives::clock::Moment;
-use crate::server::clock::monotonic_ns;
 use crate::server::durable::load::{Files, LoadedFiles};
 
 /// Files that are loaded for a driver. `R` is an open one.
@@ -44,40 +41,5 @@ impl<R: Read + Seek> Load<R> {
     pub fn end(self, driver: &mut Driver, now: Now) -> Result<(LoadedFiles, usize), String> {
         let keys = driver.end_loading(now, self.replay, self.files.purpose(), self.files.tally())?;
         Ok((self.files.finish(), keys))
-    }
-}
-
-/// What is done once all is loaded; `S` is the shell.
-pub type Then<S> = Box<dyn FnOnce(&mut S, LoadedFiles) -> Result<(), String>>;
-
-/// A load in progress.
-pub struct Loading<S> {
-    /// What is loaded.
-    pub load: Load<File>,
-    /// What follows.
-    pub then: Then<S>,
-    /// What the log calls the files.
-    pub source: &'static str,
-    /// When it began.
-    pub began: Instant,
-    /// When the next slice begins, because of `key-load-delay`.
-    pub resumes: Instant,
-}
-
-impl<S> Loading<S> {
-    /// How long the next slice is to be waited for. Without a delay, it begins at once.
-    pub fn wait(&self, delay: i64) -> Duration {
-        if delay == 0 { Duration::ZERO } else { self.resumes.saturating_duration_since(Instant::now()) }
-    }
-
-    /// Loads a slice. Returns whether all is loaded.
-    ///
-    /// # Errors
-    /// In words, with the file and the offset.
-    pub fn load_some(&mut self, driver: &mut Driver) -> Result<bool, String> {
-        let mut pace = Pace::slice(monotonic_ns);
-        let done = self.load.load_some(driver, &mut pace)?;
-        self.resumes = Instant::now() + pace.owed();
-        Ok(done)
     }
 }

@@ -3,14 +3,14 @@
 //! The operator looks at the leader from time to time, and orders the next change. As long as the members are not what they
 //! should be, the operator tries again.
 
-use crate::base::ids::SessionId;
-use crate::driver::round::Driving;
+use crate::client::Command;
 use crate::quorum::node::Status;
 use crate::quorum::types::NodeId;
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::Simulation;
 use crate::torture::sim::net::Event;
 use crate::torture::sim::replica::sockets::host;
+use crate::torture::sim::server::local::LocalId;
 use crate::torture::sim::world::lock;
 
 /// Interval of the looks.
@@ -29,8 +29,8 @@ pub struct Operator {
     until_us: u64,
     /// Those that have been removed.
     removed: u32,
-    /// The server and the process that carry an order out, and the session that waits for it.
-    order: Option<(u32, u64, SessionId)>,
+    /// The server and the process that carry an order out, and the client that waits for it.
+    order: Option<(u32, u64, LocalId)>,
     /// Number of looks so far.
     looks: u32,
 }
@@ -105,15 +105,15 @@ impl Simulation<'_> {
         let Some(cluster) = &mut self.cluster else { return };
         let mut net = lock(&self.net);
         let now_us = net.now_us;
-        if let Some((server, process, id)) = cluster.operator.order {
+        if let Some((server, process, client)) = cluster.operator.order {
             let of = &mut self.servers[server as usize];
             let runs = of.up && of.replica.as_ref().is_some_and(|replica| replica.number == process);
-            let session = of.driver.engine.sessions().get(id).filter(|_| runs);
-            let is_answered = session.is_none_or(|session| !session.out.is_empty());
+            let is_answered =
+                !runs || of.local_reply(client).is_ok_and(|reply| reply.is_some()) || of.local_reply(client).is_err();
             if is_answered && of.stalled_until_us <= now_us {
-                if session.is_some() {
+                if runs {
                     cluster.runtime.enter(server, now_us);
-                    of.on(&mut net).close_session(id);
+                    of.on(&mut net).wake(|serving| serving.server.act_on_local(client, |client| client.broken = true));
                 }
                 cluster.operator.order = None;
             }
@@ -134,12 +134,11 @@ impl Simulation<'_> {
                 if of.stalled_until_us <= now_us {
                     cluster.runtime.enter(leader, now_us);
                     let process = of.replica.as_ref().map_or(0, |replica| replica.number);
-                    let mut serving = of.on(&mut net);
-                    serving.look_at_lease();
-                    let id = serving.accept(None);
-                    serving.execute_all(id, format!("{command}\r\n").into_bytes());
-                    serving.serve();
-                    cluster.operator.order = Some((leader, process, id));
+                    let words = command.split(' ').collect::<Vec<_>>();
+                    let command = words[1..].iter().fold(Command::new(words[0]), |command, word| command.arg(*word));
+                    let client = of.ask_locally(&command);
+                    of.on(&mut net).wake(|_| ());
+                    cluster.operator.order = Some((leader, process, client));
                 }
             }
             (Step::Done, _) => {
@@ -204,7 +203,7 @@ mod tests {
         operator.fresh = 0;
         let add = Step::Order(format!("NODE ADD 1 {}", host(1)));
         assert_eq!(operator.step(101, 2, 3, &without), add);
-        operator.order = Some((1, 1, SessionId::new(0, 1)));
+        operator.order = Some((1, 1, 1));
         assert_eq!(operator.step(102, 2, 3, &without), Step::Wait, "an order is carried out");
         operator.order = None;
         assert_eq!(operator.step(103, 2, 3, &status(&[&[2, 3]], &[1])), add);

@@ -98,7 +98,8 @@ impl Simulation<'_> {
         }
         any |= cluster.send(&mut net);
         let of = &mut self.servers;
-        let ended = (0..cluster.nodes).find(|server| of[*server as usize].take_ended() || of[*server as usize].cannot_go_on());
+        let ended =
+            (0..cluster.nodes).find(|server| of[*server as usize].take_ended().is_some() || of[*server as usize].cannot_go_on());
         if let Some(server) = ended {
             net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
             net.at(now_us + AGAIN_US, Event::Up(server));
@@ -159,7 +160,7 @@ impl Simulation<'_> {
         let mut net = lock(&self.net);
         let server = match event {
             Event::ToServer(conn) | Event::BrokenAtServer(conn) => net.conn(conn).server,
-            Event::Tick(server) | Event::Synced(server, _) | Event::Noise(server) => server,
+            Event::Tick(server) | Event::Threads(server) | Event::Synced(server, _) | Event::Noise(server) => server,
             _ => return false,
         };
         let until_us = self.servers[server as usize].stalled_until_us;
@@ -175,20 +176,12 @@ impl Simulation<'_> {
 
     /// A disk has done its work.
     pub(in crate::torture::sim) fn synced(&mut self, server: u32, process: u64) {
-        let of = &mut self.servers[server as usize];
-        match &mut of.replica {
-            Some(replica) if replica.number == process => {
-                let mut net = lock(&self.net);
-                match replica.hangs(net.now_us) {
-                    Some(until_us) => net.at(until_us, Event::Synced(server, process)),
-                    None => {
-                        drop(net);
-                        replica.worked();
-                    }
-                }
-            }
-            Some(_) => {}
-            None => of.synced(&self.net, process),
+        let replica = self.servers[server as usize].replica.as_mut();
+        let Some(replica) = replica.filter(|replica| replica.number == process) else { return };
+        let mut net = lock(&self.net);
+        match replica.hangs(net.now_us) {
+            Some(until_us) => net.at(until_us, Event::Synced(server, process)),
+            None => replica.worked(),
         }
     }
 

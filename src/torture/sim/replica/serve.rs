@@ -8,7 +8,6 @@ use crate::driver::Driver;
 use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::replicated::follower::Follower;
 use crate::driver::round::Driving;
-use crate::quorum::node::Asked;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -62,9 +61,9 @@ impl Server {
         true
     }
 
-    /// Carries out what openraft has asked. Returns whether there was anything.
+    /// Has the server carry out what openraft has asked. Returns whether there was anything.
     pub fn serve_node(&mut self, net: &mut Net, runtime: &Runtime) -> bool {
-        let any = self.up && self.process().is_some_and(|process| process.machine.has_asked());
+        let any = self.up && self.has_asked();
         if any {
             runtime.enter(self.number, net.now_us);
             self.go_on(net);
@@ -72,9 +71,17 @@ impl Server {
         any
     }
 
-    /// Takes what openraft has asked first.
-    pub(in crate::torture::sim) fn next_asked(&mut self) -> Option<Asked> {
-        self.process()?.machine.next()
+    /// Whether openraft has asked for anything.
+    pub(in crate::torture::sim) fn has_asked(&self) -> bool {
+        let process = self.replica.as_ref().and_then(|replica| replica.process.as_ref());
+        process.is_some_and(|process| process.machine.has_asked())
+    }
+
+    /// What openraft has asked for waits with what else is to be done.
+    pub(in crate::torture::sim) fn take_asked(&mut self) {
+        while let Some(asked) = self.process().and_then(|process| process.machine.next()) {
+            self.threads.inbox.send(|serving| serving.carry_out(asked));
+        }
     }
 
     /// The driver cannot go on.
@@ -96,9 +103,7 @@ impl Server {
     /// Goes on after the process stood still, before it reads anything that has come meanwhile.
     pub fn go_on(&mut self, net: &mut Net) {
         if self.up {
-            let mut serving = self.on(net);
-            serving.look_at_lease();
-            serving.serve();
+            self.on(net).wake(|_| ());
         }
     }
 

@@ -4,22 +4,18 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::base::ids::SessionId;
 use crate::client::Command;
 use crate::driver::Driver;
-use crate::driver::round::Rounds;
-use crate::driver::round::adapter::Adapter;
 use crate::keyspace::change::{Change, ChangeLog};
 use crate::torture::plan::{Plan, Settings};
 use crate::torture::sim::net::{ConnId, Net};
-use crate::torture::sim::server::noise::Noise;
-use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::server::{Server, engine};
+use crate::torture::sim::server::local::{Local, LocalId};
+use crate::torture::sim::server::{Server, engine, hello};
 
 /// The inputs of a server, from which its state can be rebuilt.
 pub(super) struct Journal {
     began_us: u64,
-    entries: Vec<(u64, u64, Entry)>,
+    entries: Vec<(u64, u64, Vec<Entry>)>,
     /// Number of changes so far.
     writes: Rc<Cell<u64>>,
 }
@@ -68,8 +64,8 @@ impl Journal {
         self.entries.truncate(kept);
     }
 
-    pub(super) fn note(&mut self, at_us: u64, entry: Entry) {
-        self.entries.push((at_us, self.writes.get(), entry));
+    pub(super) fn note(&mut self, at_us: u64, entries: Vec<Entry>) {
+        self.entries.push((at_us, self.writes.get(), entries));
     }
 }
 
@@ -80,9 +76,9 @@ impl Server {
         }
     }
 
-    pub(super) fn note(&mut self, at_us: u64, entry: impl FnOnce() -> Entry) {
+    pub(super) fn note(&mut self, at_us: u64, entries: Vec<Entry>) {
         if let Some(journal) = &mut self.journal {
-            journal.note(at_us, entry());
+            journal.note(at_us, entries);
         }
     }
 
@@ -92,54 +88,38 @@ impl Server {
         let mut net = Net::new(&Plan::draw(&Settings::default(), 0));
         let mut restored = Server::new(self.number, self.seed, false);
         restored.driver = Driver::new(engine(self.seed, journal.began_us));
-        restored.noise = Some(Noise::silent());
         journal.writes = Rc::default();
         restored.driver.engine.keyspace_mut().changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
-        let mut ids: BTreeMap<ConnId, SessionId> = BTreeMap::new();
-        for (at_us, writes, entry) in &mut journal.entries {
-            let last_us = std::mem::replace(&mut net.now_us, *at_us);
-            let mut on = restored.on(&mut net);
-            match entry {
-                Entry::Connect(conn) => {
-                    let id = on.accept(None);
-                    on.server.noise.iter_mut().for_each(|noise| noise.add(id));
-                    ids.insert(*conn, id);
-                }
-                Entry::Disconnect(conn) => on.close(ids.remove(conn)),
-                Entry::Close(conn) => on.hear(ids.get(conn), None),
-                Entry::Request(conn, command) => on.hear(ids.get(conn), Some(command.wire())),
-                Entry::Tick { fires: true } => on.driver().timer_fired(),
-                Entry::Tick { fires: false } => {}
-                Entry::Start => {
-                    // As at a real start: before any grant, the next token is set above all tokens ever given.
-                    let now = on.now();
-                    on.driver().engine.keyspace_mut().first_token(now);
-                    // The connections ended with the server, at the time of its last input.
-                    on.net.now_us = last_us;
-                    std::mem::take(&mut ids).into_values().for_each(|id| on.close(Some(id)));
-                    on.net.now_us = *at_us;
-                }
-            }
-            on.serve();
+        let mut clients: BTreeMap<ConnId, LocalId> = BTreeMap::new();
+        for (at_us, writes, entries) in &mut journal.entries {
+            net.now_us = *at_us;
+            restored.on(&mut net).wake(|serving| {
+                entries.iter().for_each(|entry| serving.server.take_again(&mut clients, serving.net.now_us, entry));
+            });
             *writes = journal.writes.get();
         }
-        (self.driver, self.conns) = (restored.driver, restored.conns);
+        (self.driver, self.who) = (restored.driver, Vec::new());
         self.journal = Some(journal);
     }
 }
 
-impl Serving<'_> {
-    /// The connection of a client of a state that is rebuilt ends, if the server has not closed it.
-    fn close(&mut self, id: Option<SessionId>) {
-        let is_open = |id: &SessionId| self.server.noise.as_ref().is_some_and(|noise| noise.has(*id));
-        id.filter(is_open).into_iter().for_each(|id| self.close_connection(id));
-    }
-
-    /// A client of a state that is rebuilt sends something, or the end of its input.
-    fn hear(&mut self, id: Option<&SessionId>, input: Option<&[u8]>) {
-        // The server may have closed the connection.
-        let Some(&id) = id else { return };
-        self.server.noise.iter_mut().for_each(|noise| noise.send(id, input));
-        self.server.driver.wake(id);
+impl Server {
+    /// Takes an input of the server that is rebuilt.
+    fn take_again(&mut self, clients: &mut BTreeMap<ConnId, LocalId>, at_us: u64, entry: &Entry) {
+        let client = |conn: &ConnId| clients.get(conn).copied().unwrap_or_default();
+        match entry {
+            Entry::Connect(conn) => _ = clients.insert(*conn, self.open_local(Local::new(hello().wire().to_vec()))),
+            Entry::Disconnect(conn) => self.act_on_local(client(conn), |client| client.broken = true),
+            Entry::Close(conn) => self.act_on_local(client(conn), |client| client.ended = true),
+            Entry::Request(conn, command) => {
+                self.act_on_local(client(conn), |client| client.input.extend_from_slice(command.wire()));
+            }
+            Entry::Tick { fires: true } => self.driver.timer_fired(),
+            Entry::Tick { fires: false } => {}
+            Entry::Start => {
+                let now = self.now(at_us);
+                self.driver.engine.fail_over(now);
+            }
+        }
     }
 }

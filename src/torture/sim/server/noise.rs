@@ -2,16 +2,11 @@
 //! pause and kill other clients, and change directives. A server bears all of that: its other clients see delays and broken connections,
 //! and nothing else.
 
-use crate::base::ids::SessionId;
 use crate::client::Command;
-use crate::driver::connections::turn::{Next, Turn};
-use crate::driver::round::adapter::Adapter;
-use crate::driver::round::{Driving, Socket, take_turn};
-use crate::engine::session::SessionFlags;
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
-use crate::torture::sim::server::Server;
-use crate::torture::sim::server::serving::{Serving, receive};
+use crate::torture::sim::server::local::{Local, LocalId};
+use crate::torture::sim::server::{Server, hello};
 
 /// Number of such clients of a server.
 const CLIENTS: usize = 3;
@@ -104,88 +99,17 @@ const OTHERS: [&str; 59] = [
     "NONSENSE",
 ];
 
-/// One of them.
-#[derive(Default)]
-struct NoiseClient {
-    /// Its session, while it is connected.
-    id: Option<SessionId>,
-    /// What was sent and the server has not received.
-    input: Vec<u8>,
-    ended: bool,
-    /// Number of bytes that it still reads.
-    room: usize,
-    /// Maximum number of bytes that the server receives at once.
-    piece: usize,
-}
-
-impl Socket<Serving<'_>> for (SessionId, &mut NoiseClient) {
-    fn id(&self) -> SessionId {
-        self.0
-    }
-
-    fn write(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
-        let taken = serving.driver().output(self.0, turn).len().min(self.1.room);
-        fail_if!(taken == 0, Next::Wait);
-        self.1.room -= taken;
-        serving.driver().written(self.0, taken, turn);
-        Ok(())
-    }
-
-    fn receive(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
-        let piece = self.1.input.len().min(self.1.piece);
-        let input: Vec<u8> = self.1.input.drain(..piece).collect();
-        receive(serving, self.0, &input, self.1.ended, turn)
-    }
-}
-
-fn idle_clients() -> Vec<NoiseClient> {
-    (0..CLIENTS).map(|_| NoiseClient::default()).collect()
-}
-
 /// The clients of a server.
 pub(super) struct Noise {
     random: Random,
     /// Whether they write little at a time, and nothing in transactions, because not much may wait to be stored.
     writes_little: bool,
-    clients: Vec<NoiseClient>,
+    clients: [Option<LocalId>; CLIENTS],
 }
 
 impl Noise {
     pub(super) fn new(random: Random, writes_little: bool) -> Noise {
-        Noise { random, writes_little, clients: idle_clients() }
-    }
-
-    /// The server has closed the connection of this session.
-    pub(super) fn forget(&mut self, id: SessionId) {
-        self.clients.iter_mut().filter(|client| client.id == Some(id)).for_each(|client| *client = NoiseClient::default());
-    }
-
-    /// All connections have ended with the server.
-    pub(super) fn disconnected(&mut self) {
-        self.clients = idle_clients();
-    }
-
-    /// Clients that do nothing by themselves, and read all.
-    pub(super) fn silent() -> Noise {
-        Noise { random: Random::new(0, 0, 0), writes_little: false, clients: Vec::new() }
-    }
-
-    /// Adds a client that reads all.
-    pub(super) fn add(&mut self, id: SessionId) {
-        self.clients.push(NoiseClient { id: Some(id), room: usize::MAX, piece: usize::MAX, ..NoiseClient::default() });
-    }
-
-    /// Whether a client is connected.
-    pub(super) fn has(&self, id: SessionId) -> bool {
-        self.clients.iter().any(|client| client.id == Some(id))
-    }
-
-    /// A client sends something, or the end of its input.
-    pub(super) fn send(&mut self, id: SessionId, input: Option<&[u8]>) {
-        for client in self.clients.iter_mut().filter(|client| client.id == Some(id)) {
-            client.input.extend_from_slice(input.unwrap_or_default());
-            client.ended |= input.is_none();
-        }
+        Noise { random, writes_little, clients: [None; CLIENTS] }
     }
 
     /// What a client sends next.
@@ -243,53 +167,33 @@ impl Server {
         let number = self.number;
         let Some(mut noise) = self.noise.take() else { return };
         if self.up {
-            self.on(net).look_at_lease();
-            let which = noise.random.below(CLIENTS as u64) as usize;
-            self.act_noisily(net, &mut noise, which);
+            self.on(net).wake(|serving| serving.server.act_noisily(&mut noise));
         }
         let at_us = net.now_us + noise.random.between(PAUSE_US.0, PAUSE_US.1);
         self.noise = Some(noise);
         net.at(at_us, Event::Noise(number));
-        if self.up {
-            self.on(net).serve();
-        }
     }
 
-    fn act_noisily(&mut self, net: &mut Net, noise: &mut Noise, which: usize) {
-        let Some(id) = noise.clients[which].id else {
-            let id = self.on(net).accept(None);
-            // It has to log in if the server asks for that.
-            self.driver.engine.sessions_mut()[id].flags.remove(SessionFlags::AUTHENTICATED);
-            noise.clients[which] = NoiseClient { id: Some(id), room: BEGIN_ROOM, piece: usize::MAX, ..NoiseClient::default() };
+    fn act_noisily(&mut self, noise: &mut Noise) {
+        let which = noise.random.below(CLIENTS as u64) as usize;
+        let Some(client) = noise.clients[which].filter(|client| self.local_reply(*client).is_ok()) else {
+            let input = if noise.random.percent(50) { hello().wire().to_vec() } else { Vec::new() };
+            let mut client = Local::new(input);
+            client.room = BEGIN_ROOM;
+            noise.clients[which] = Some(self.open_local(client));
             return;
         };
-        match noise.random.below(20) {
-            0 => {
-                self.on(net).close_session(id);
-                noise.clients[which] = NoiseClient::default();
-                return;
-            }
-            1 => noise.clients[which].ended = true,
-            2 => noise.clients[which].piece = noise.random.between(1, 100) as usize,
-            3 => noise.clients[which].piece = usize::MAX,
-            4 => noise.clients[which].room = 0,
-            5..10 => noise.clients[which].room += noise.random.below(ROOM_MAX) as usize,
-            _ => {
-                let requests = noise.requests();
-                noise.clients[which].input.extend(requests);
-            }
-        }
-        self.driver.wake(id);
-    }
-}
-
-impl Serving<'_> {
-    /// Gives an unchecked client its turn.
-    pub(super) fn take_noisy_turn(&mut self, id: SessionId) -> Next {
-        let Some(mut noise) = self.server.noise.take() else { return Next::Wait };
-        let client = noise.clients.iter_mut().find(|client| client.id == Some(id));
-        let next = client.map_or(Next::Wait, |client| take_turn(self, &mut (id, client)));
-        self.server.noise = Some(noise);
-        next
+        let (what, random) = (noise.random.below(20), &mut noise.random);
+        let (piece, room) = (random.between(1, 100) as usize, random.below(ROOM_MAX) as usize);
+        let requests = if what < 10 { Vec::new() } else { noise.requests() };
+        self.act_on_local(client, |client| match what {
+            0 => client.broken = true,
+            1 => client.ended = true,
+            2 => client.piece = piece,
+            3 => client.piece = usize::MAX,
+            4 => client.room = 0,
+            5..10 => client.room = client.room.saturating_add(room),
+            _ => client.input.extend(requests),
+        });
     }
 }

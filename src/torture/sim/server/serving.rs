@@ -1,7 +1,8 @@
-//! A server at work: what its driver runs on ([`Adapter`]), its connections ([`Rounds`]), and their sockets ([`Line`]).
+//! A server at work: what its driver runs on ([`Adapter`]), its connections ([`Rounds`]), their sockets ([`Socket`]), and its files ([`Starts`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -10,42 +11,47 @@ use crate::driver::connections::turn::{Next, Turn};
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
-use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
 use crate::driver::round::{Driving, RoundEnd, Rounds, Socket, take_turn};
 use crate::driver::switch::{Target, Writers};
 use crate::engine::Action;
+use crate::engine::session::Peer;
 use crate::persist::natives::clock::{BootClock, Moment};
-use crate::server::durable::start::{resume, serve_loaded};
-use crate::torture::sim::durable::Durable;
-use crate::torture::sim::machine::{NAME, Writer};
-use crate::torture::sim::net::{ConnId, Event, Net, ToClient};
-use crate::torture::sim::server::{Server, Session, connect};
-use crate::torture::sim::threads::{Done, LockedFolder, NO_DISK, SimWriter};
+use crate::server::durable::snapshot::NewSnapshot;
+use crate::server::durable::start::{Loading, Starts};
+use crate::torture::sim::disk::SharedDisk;
+use crate::torture::sim::machine::NAME;
+use crate::torture::sim::net::{Event, Net, ToClient};
+use crate::torture::sim::server::{Ended, Server, Session, Who};
+use crate::torture::sim::threads::{Begun, Lock, Opened, SimWriter};
 
+/// Why a server without files makes no log.
+const NO_DISK: &str = "this server has no disk";
 /// What a server does between two readings of [`busy_clock`], in nanoseconds.
 const READING_NS: u64 = 100_000;
 /// Time that a round takes which leaves work to the next one: requests come between the two.
 const ROUND_US: u64 = 100;
+/// Time after which a server is woken by what a thread has sent.
+const WAKE_US: u64 = 10;
 
 /// A clock that goes on while a server loads or applies. The time of the simulation stands still meanwhile.
-pub(in crate::torture::sim) fn busy_clock() -> u64 {
+fn busy_clock() -> u64 {
     thread_local!(static CLOCK: Cell<u64> = const { Cell::new(0) });
     CLOCK.replace(CLOCK.get() + READING_NS)
 }
 
 /// A server, and the network that it works on.
-pub(in crate::torture::sim) struct Serving<'a> {
+pub struct Serving<'a> {
     pub(in crate::torture::sim) server: &'a mut Server,
     pub(in crate::torture::sim) net: &'a mut Net,
 }
 
 impl Adapter for Serving<'_> {
     type Boot = BootClock;
-    type Folder = LockedFolder;
+    type Folder = Box<Opened>;
     type Writer = SimWriter;
-    type Files = (Box<Writer>, LockedFolder);
+    type Files = Begun;
 
     fn driver(&mut self) -> &mut Driver {
         &mut self.server.driver
@@ -72,19 +78,22 @@ impl Adapter for Serving<'_> {
         // Nobody asks a server of the simulation for what the driver leaves to it.
     }
 
-    fn writers(&mut self) -> &mut Writers<SimWriter, LockedFolder> {
+    fn writers(&mut self) -> &mut Writers<SimWriter, Box<Opened>> {
         &mut self.server.threads.writers
     }
 
-    fn open_folder(&mut self) -> Result<LockedFolder, String> {
+    fn open_folder(&mut self) -> Result<Box<Opened>, String> {
         fail_if!(self.server.durable.is_none(), NO_DISK.to_owned());
         fail_if!(self.server.threads.fails(), "the folder cannot be opened".to_owned());
-        let folder = LockedFolder::default();
-        self.writers().folder_locked(Arc::downgrade(&folder));
-        Ok(folder)
+        let (disk, lock) = self.lock_folder();
+        Opened::anew(disk, lock, NAME.to_vec()).map(Box::new)
     }
 
-    fn begin_copy(&mut self, target: Target<LockedFolder>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
+    fn new_writer(&mut self, _: &Box<Opened>) -> SimWriter {
+        SimWriter::default()
+    }
+
+    fn begin_copy(&mut self, target: Target<Box<Opened>>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
         let config = self.server.driver.engine.config().clone();
         self.server.threads.begin_copy(target, (config, moment, progress))
     }
@@ -98,8 +107,9 @@ impl Adapter for Serving<'_> {
         self.server.threads.forget_copy();
     }
 
-    fn start_writer(&mut self, files: (Box<Writer>, LockedFolder)) -> Result<(), String> {
-        self.writers().current_mut().ok_or("it was switched off")?.begin(files);
+    fn start_writer(&mut self, files: Begun) -> Result<(), String> {
+        let Serving { server: Server { threads, .. }, net } = self;
+        threads.writers.current_mut().ok_or("it was switched off")?.begin(net.now_us, &threads.disk, files);
         Ok(())
     }
 
@@ -110,8 +120,12 @@ impl Adapter for Serving<'_> {
     }
 
     fn write_snapshot(&mut self) -> Result<(), String> {
-        fail_if!(self.server.threads.fails(), "the disk is full".to_owned());
-        Ok(())
+        let moment = self.moment();
+        let Server { threads, driver, .. } = &mut *self.server;
+        threads.use_disk(|disk| {
+            let snapshot = NewSnapshot::new(disk.clone(), driver.engine.config(), (0, 0))?;
+            snapshot.write(&driver.engine, moment, || true).map(drop)
+        })
     }
 
     fn end(&mut self) {
@@ -153,7 +167,18 @@ impl<'a> Rounds for Serving<'a> {
     }
 
     fn turn(&mut self, id: SessionId) -> Next {
-        let Some(conn) = self.server.conn(id) else { return self.take_noisy_turn(id) };
+        let conn = match self.server.who(id) {
+            Some(Who::Checked(conn)) => conn,
+            Some(Who::Local(local)) => {
+                let Some(client) = self.server.locals.get_mut(local) else { return Next::Wait };
+                let mut client = std::mem::take(client);
+                let next = take_turn(self, &mut (id, &mut client));
+                // It may have been closed.
+                self.server.locals.get_mut(local).into_iter().for_each(|of| std::mem::swap(of, &mut client));
+                return next;
+            }
+            None => return Next::Wait,
+        };
         self.note_written(id);
         let Some(session) = self.server.sessions.get_mut(&conn) else { return Next::Wait };
         let Session { broken, closed, .. } = *session;
@@ -168,18 +193,20 @@ impl<'a> Rounds for Serving<'a> {
     }
 
     fn close_connection(&mut self, id: SessionId) {
-        let Some(conn) = self.server.conn(id) else {
-            self.server.noise.iter_mut().for_each(|noise| noise.forget(id));
-            return self.close_session(id);
-        };
-        if self.server.sessions.remove(&conn).is_some_and(|session| session.closed || session.broken) {
-            if self.server.sees_ends() {
-                self.net.record_hangup(conn);
+        match self.server.who(id) {
+            Some(Who::Checked(conn)) => {
+                if self.server.sessions.remove(&conn).is_some_and(|session| session.closed || session.broken) {
+                    if self.server.sees_ends() {
+                        self.net.record_hangup(conn);
+                    }
+                } else {
+                    self.net.send_back(conn, ToClient::Reset);
+                }
+                self.net.end_session(conn);
             }
-        } else {
-            self.net.send_back(conn, ToClient::Reset);
+            Some(Who::Local(local)) => self.server.locals.remove(local),
+            None => {}
         }
-        self.net.end_session(conn);
         self.close_session(id);
     }
 
@@ -187,118 +214,130 @@ impl<'a> Rounds for Serving<'a> {
         self.server.ending
     }
 
-    fn serve_others(&mut self) {
-        while let Some(asked) = self.server.next_asked() {
-            self.carry_out(asked);
-        }
-        let at_us = self.net.now_us;
-        loop {
-            let Server { threads, durable, .. } = &mut *self.server;
-            let Some(done) = threads.take_done(at_us, durable.as_ref().map(|durable| &durable.machine)) else { break };
-            match done {
-                Done::Report(report) => self.take_report(report),
-                Done::Base(number, made) => {
-                    self.base_made(number, made);
-                    self.folder_freed();
-                }
-                Done::Snapshot(number, made) => self.snapshot_made(number, made),
-                Done::File(made) => self.file_made(made),
-                Done::Calls => {}
-            }
+    fn has_closures(&self) -> bool {
+        !self.server.threads.inbox.is_empty() || self.server.has_asked()
+    }
+
+    fn run_closure(&mut self) -> bool {
+        self.server.take_asked();
+        let closure = self.server.threads.inbox.next();
+        let any = closure.is_some();
+        closure.into_iter().for_each(|closure| closure(self));
+        any
+    }
+
+    fn accept_some(&mut self) {
+        for who in std::mem::take(&mut self.server.arriving) {
+            self.accept(who);
         }
     }
 
     fn load_some(&mut self) -> Result<(), String> {
-        let at_us = self.net.now_us;
-        let Server { driver, durable: Some(durable), .. } = &mut *self.server else { return Ok(()) };
-        let Some(loading) = durable.load_some(driver, at_us)? else { return Ok(()) };
-        let (machine, folder) = (durable.machine.clone(), LockedFolder::default());
-        self.writers().folder_locked(Arc::downgrade(&folder));
-        serve_loaded(self, loading, |serving, files, _| {
-            let begun = |files, syncs, progress| (Box::new(machine.writer(files, syncs, progress, at_us)), folder);
-            resume(serving, machine.disk.clone(), NAME, files, SimWriter::default(), begun)
-        })
-    }
-
-    fn serve_threads(&mut self) {
-        self.serve_others();
+        Starts::load_some(self)
     }
 
     fn close_connections(&mut self) {
         self.server.go_down(self.net, false);
     }
+
+    fn has_own_work(&mut self) -> bool {
+        self.next_load().is_some_and(|wait| wait.is_zero())
+    }
 }
 
 impl Serving<'_> {
-    /// Runs rounds until nothing is left to do now, and schedules the next one.
-    pub(in crate::torture::sim) fn serve(&mut self) {
-        loop {
-            let end = match self.run_round() {
-                Ok(Some(end)) => end,
-                Ok(None) => return self.end(),
-                // On a full disk the server ends and keeps its files. Others are refused.
-                Err(_) if !self.server.has_room() => return self.end(),
-                Err(reason) => {
-                    self.start_anew(&reason);
-                    continue;
-                }
-            };
-            self.server.driver.wake_late();
-            self.work();
-            if self.server.driver.has_connections_to_run() || self.has_reports() {
-                continue;
+    /// The server has waited, and notes by `take` what has come. Then it runs a round.
+    pub(in crate::torture::sim) fn wake(&mut self, take: impl FnOnce(&mut Self)) {
+        self.after_wait(take);
+        self.run();
+    }
+
+    /// Runs a round, and schedules the next one.
+    pub(super) fn run(&mut self) {
+        match self.run_round() {
+            Ok(Some(end)) => self.schedule(end),
+            Ok(None) => self.end(Ended::InOrder),
+            Err(reason) => {
+                tracing::warn!(reason, "files are refused");
+                self.end(Ended::Refused);
             }
-            self.server.waited_max = self.server.waited_max.max(self.server.driver.waiting());
-            return self.schedule(end);
         }
     }
 
     /// Schedules the next round, if nothing else comes before it.
     fn schedule(&mut self, end: RoundEnd) {
+        self.let_threads_work();
+        let load = self.next_load();
+        let has_closures = self.has_closures();
         let Serving { server, net } = self;
-        let mut next_us = match end {
-            RoundEnd::GoesOn => net.now_us + ROUND_US,
-            RoundEnd::WaitsBriefly(rest) => net.now_us + 1 + rest.as_micros() as u64,
-            RoundEnd::Waits => u64::MAX,
+        server.waited_max = server.waited_max.max(server.driver.waiting());
+        let in_us = |wait: Duration| 1 + wait.as_micros() as u64;
+        let waits_us = match end {
+            RoundEnd::GoesOn => Some(ROUND_US),
+            RoundEnd::WaitsBriefly(rest) => Some(in_us(rest)),
+            RoundEnd::Waits => None,
         };
-        let loads_us = server.durable.as_ref().and_then(Durable::loads_us);
-        next_us = [server.threads.made_us(), loads_us].into_iter().flatten().fold(next_us, u64::min);
-        if next_us != u64::MAX && server.round_us.is_none_or(|round_us| next_us < round_us) {
+        let wakes_us = has_closures.then_some(WAKE_US);
+        let Some(wait_us) = [waits_us, wakes_us, load.map(in_us)].into_iter().flatten().min() else { return };
+        let next_us = net.now_us + wait_us;
+        if server.round_us.is_none_or(|round_us| next_us < round_us) {
             server.round_us = Some(next_us);
             net.at(next_us, Event::Tick(server.number));
         }
     }
 
-    /// Gives a client a session, for a connection or without one.
-    pub(in crate::torture::sim) fn accept(&mut self, conn: Option<ConnId>) -> SessionId {
-        let now = self.now();
-        let Server { driver, conns, .. } = &mut *self.server;
-        let id = connect(driver, now);
-        if conns.len() <= id.index() {
-            conns.resize(id.index() + 1, None);
+    /// The server's threads do what they do by now. Schedules what they do next.
+    pub(in crate::torture::sim) fn let_threads_work(&mut self) {
+        let Serving { server, net } = self;
+        server.threads.work(net.now_us);
+        let Some(next_us) = server.threads.next_us().map(|next_us| next_us.max(net.now_us + 1)) else { return };
+        if server.threads_us.is_none_or(|threads_us| next_us < threads_us) {
+            server.threads_us = Some(next_us);
+            net.at(next_us, Event::Threads(server.number));
         }
-        conns[id.index()] = conn;
+    }
+
+    /// Accepts a connection, or refuses it.
+    fn accept(&mut self, who: Who) {
+        let now = self.now();
+        let Server { driver, who: all, sessions, locals, .. } = &mut *self.server;
+        if driver.engine.refusal(now, true, String::new).is_some() {
+            match who {
+                Who::Checked(conn) => {
+                    sessions.remove(&conn);
+                    self.net.send_back(conn, ToClient::Reset);
+                    self.net.end_session(conn);
+                }
+                Who::Local(local) => locals.remove(local),
+            }
+            return;
+        }
+        let id = driver.engine.connect(now, Peer::default());
+        match who {
+            Who::Checked(conn) => sessions.get_mut(&conn).into_iter().for_each(|session| session.id = Some(id)),
+            Who::Local(local) => locals.accepted(local, id),
+        }
+        if all.len() <= id.index() {
+            all.resize(id.index() + 1, None);
+        }
+        all[id.index()] = Some(who);
         self.open_session(id);
-        id
+        self.driver().wake(id);
     }
 
-    /// Accepts the connection of a checked client.
-    pub(super) fn connect(&mut self, conn: ConnId) {
-        let id = self.accept(Some(conn));
-        self.server.sessions.insert(conn, Session::new(id));
-    }
-
-    /// Executes requests, and drops the replies.
-    pub(in crate::torture::sim) fn execute_all(&mut self, id: SessionId, input: Vec<u8>) {
-        let mut open = Open { id, broken: false, input, closed: false, output: Vec::new() };
-        while matches!(take_turn(self, &mut open), Next::Soon | Next::Later) {}
+    /// Locks the folder of the log.
+    pub(super) fn lock_folder(&mut self) -> (SharedDisk, Lock) {
+        let threads = &mut self.server.threads;
+        let inbox = threads.inbox.clone();
+        let freed = move || inbox.send(|serving| serving.folder_freed());
+        (threads.disk.clone(), threads.writers.folder_locked((), Box::new(freed)))
     }
 
     /// Notes how far the output of a checked client's session goes now. The engine has granted, or not, by now, whenever that may be
     /// told.
     fn note_written(&mut self, id: SessionId) {
         let Serving { server, net } = self;
-        let Some(conn) = server.conn(id) else { return };
+        let Some(Who::Checked(conn)) = server.who(id) else { return };
         if let Some(engine) = server.driver.engine.sessions().get(id)
             && let Some(session) = server.sessions.get_mut(&conn)
         {
@@ -338,16 +377,16 @@ impl Socket<Serving<'_>> for Open {
     fn receive(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
         fail_if!(self.broken, Next::Close);
         let input = std::mem::take(&mut self.input);
-        receive(serving, self.id, &input, self.closed, turn)
+        fail_if!(input.is_empty() && !self.closed, Next::Wait);
+        serving.received(self.id, &input, turn)
     }
 }
 
-/// Receives what has come, or the end behind it.
-pub(super) fn receive(serving: &mut Serving<'_>, id: SessionId, input: &[u8], ends: bool, turn: &mut Turn) -> Result<(), Next> {
-    if input.is_empty() {
-        return Err(if ends { serving.server.driver.end_input(id) } else { Next::Wait });
+impl Starts for Serving<'_> {
+    type Disk = SharedDisk;
+    type Lock = Lock;
+
+    fn loading(&mut self) -> &mut Option<Box<Loading<SharedDisk, Lock>>> {
+        &mut self.server.loading
     }
-    serving.server.driver.count_read(id, input.len());
-    serving.execute(id, |driver, at| driver.execute_received(at, id, input, turn));
-    Ok(())
 }

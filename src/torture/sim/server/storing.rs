@@ -1,39 +1,43 @@
-//! How a durable server stores: it carries what the driver asks for to the disk, and tells the driver what became of it.
+//! How a durable server starts from its files, and what its operator does.
 
-use crate::client::Command;
-use crate::driver::round::{Driving, Rounds};
+use crate::driver::Driver;
+use crate::driver::round::Rounds;
+use crate::driver::round::adapter::Adapter;
+use crate::engine::Engine;
+use crate::server::durable::load::read_manifest;
+use crate::server::durable::start::{Starts, open_files};
+use crate::torture::history::{EventKind, NO_CLIENT};
+use crate::torture::sim::disk::Planted;
 use crate::torture::sim::durable::Durable;
+use crate::torture::sim::machine::NAME;
 use crate::torture::sim::net::Event;
+use crate::torture::sim::server::local::Local;
 use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::server::{SCRIPT_STEPS_MAX, Server};
+use crate::torture::sim::server::{Ended, SCRIPT_STEPS_MAX, Server, hello};
+use crate::torture::sim::threads::Opened;
 use crate::torture::sim::world::{Shared, lock};
 
+/// Time after which a server that has ended by itself is started again.
+const AGAIN_US: u64 = 1_000_000;
 /// Interval at which an operator looks whether a server is up.
 const OPERATE_EVERY_US: u64 = 1_000_000;
 
 impl Server {
-    /// Starts the durable server from its files. If they are refused, its operator deletes them. Returns whether they were not.
-    pub(super) fn start_process(&mut self, at_us: u64) -> bool {
-        let Some(durable) = &mut self.durable else { return true };
-        self.seed = self.seed.wrapping_add(1);
-        let (driver, clock, kept) = durable.start(at_us, self.seed, &mut self.threads.random);
-        (self.driver, self.clock) = (driver, clock);
-        self.driver.limit(self.limits);
-        self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
-        kept
+    /// The operator of a durable server that does not run deletes its files.
+    pub fn delete_files(&mut self) {
+        let seed = self.seed;
+        self.durable.iter_mut().for_each(|durable| durable.delete_files(seed));
     }
 
-    /// The disk has done what a process of this number waited for.
-    pub fn synced(&mut self, net: &Shared, process: u64) {
-        let (mut net, up) = (lock(net), self.up);
-        if !up || self.durable.as_ref().is_none_or(|durable| durable.process != process) {
-            return;
+    /// The operator of a durable server that has ended by itself starts it again. Files that were refused are deleted first.
+    pub fn start_later(&mut self, net: &Shared, how: Ended) {
+        let mut net = lock(net);
+        if how == Ended::Refused {
+            net.record(NO_CLIENT, EventKind::Refused { server: self.number });
+            self.delete_files();
         }
-        self.threads.synced(net.now_us);
-        let mut serving = self.on(&mut net);
-        serving.look_at_lease();
-        serving.work();
-        serving.serve();
+        let at_us = net.now_us + AGAIN_US;
+        net.at(at_us, Event::Up(self.number));
     }
 
     /// The operator of a durable server changes how it stores, now and then.
@@ -42,12 +46,10 @@ impl Server {
         let next_us = match &mut self.durable {
             Some(durable) if self.up => {
                 let (commands, next_us) = durable.operate(&self.driver, &mut self.threads.random);
-                let mut serving = self.on(&mut net);
-                serving.look_at_lease();
-                let id = serving.accept(None);
-                serving.execute_all(id, commands.iter().flat_map(Command::wire).copied().collect());
-                serving.close_session(id);
-                serving.serve();
+                let input = [hello()].iter().chain(&commands).flat_map(|command| command.wire()).copied().collect();
+                let operator = self.open_local(Local::new(input));
+                self.act_on_local(operator, |operator| operator.ended = true);
+                self.on(&mut net).wake(|_| ());
                 next_us
             }
             _ => OPERATE_EVERY_US,
@@ -67,36 +69,34 @@ impl Server {
 }
 
 impl Serving<'_> {
-    /// The files are refused: the server starts anew, without any.
-    pub(super) fn start_anew(&mut self, reason: &str) {
-        tracing::warn!(reason, "files are refused");
-        let at_us = self.net.now_us;
-        self.server.drop_sessions(self.net, true);
-        let seed = self.server.seed;
-        self.server.durable.iter_mut().for_each(|durable| durable.delete_files(seed));
-        self.server.start_process(at_us);
-        self.meet_demands();
-    }
-
-    /// Lets the disk work.
-    pub(super) fn work(&mut self) {
-        let Serving { server, net } = self;
-        let Some(durable) = &mut server.durable else { return };
-        if let Some(wait_us) = server.threads.work(net.now_us, durable.machine.disk.planted) {
-            let at_us = net.now_us + wait_us;
-            net.at(at_us, Event::Synced(server.number, durable.process));
+    /// Starts the process of a durable server, which loads its files.
+    ///
+    /// # Errors
+    /// The files are refused, in words.
+    pub(super) fn start_process(&mut self) -> Result<(), String> {
+        let Serving { server: Server { seed, durable, threads, clock, driver, limits, .. }, net } = self;
+        let Some(durable) = durable else { return Ok(()) };
+        *seed = seed.wrapping_add(1);
+        *clock = durable.machine.begin_process(net.now_us);
+        let config = durable.config_to_start(&mut threads.random);
+        *driver = Driver::new(Engine::new(config, *seed, clock.now(net.now_us), crate::commands::table()));
+        driver.limit(*limits);
+        driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
+        if let Planted::OfDriver(flaw) = threads.disk.planted {
+            driver.plant(flaw);
         }
+        let (mut disk, lock) = self.lock_folder();
+        let manifest = read_manifest(&mut disk, NAME)?;
+        let opened = Opened::to_load(disk, lock, NAME.to_vec());
+        let to_start_from = open_files(opened, manifest, self.driver().engine.config())?;
+        self.begin_to_load(to_start_from)
     }
 
-    /// Whether the writer of the log has reported something.
-    pub(super) fn has_reports(&self) -> bool {
-        self.server.threads.has_reports()
-    }
-
-    /// The process ends as it was told to.
-    pub(super) fn end(&mut self) {
+    /// The process ends by itself.
+    pub(super) fn end(&mut self, how: Ended) {
         self.end_in_order();
+        // For what was refused on a full disk, there is room by the next start.
+        self.server.ended = Some(if self.server.has_room() { how } else { Ended::InOrder });
         self.server.durable.iter_mut().for_each(Durable::end_process);
-        self.server.ended = true;
     }
 }
