@@ -18,6 +18,7 @@ use portcullis::torture::sim::machine::{Machine, ProcessClock, Writer, make_base
 
 use crate::commands::{CONNECTIONS, draw};
 use crate::random::Random;
+use crate::start::{load, start};
 use crate::state::{Restart, State};
 
 /// Processes of a history, one after the other.
@@ -86,7 +87,7 @@ pub fn history(seed: u64, planted: Planted) -> Outcome {
     let mut random = Random::new(seed);
     let disk = SharedDisk::new(SimulatedDisk::new(random.next()), planted, true);
     let mut machine = Machine::new(disk, 0);
-    let (mut driver, clock, writer) = machine.start(1_000, config(), seed).expect("an empty disk is a beginning");
+    let (mut driver, clock, writer) = start(&mut machine, 1_000, config(), seed).expect("an empty disk is a beginning");
     let mut first = State::of(&mut driver.engine, clock.now(1_000), &clock);
     // No token was given.
     let first_token = std::mem::take(&mut first.next_token);
@@ -394,7 +395,7 @@ impl History {
         // After a failed sync the cache may drop what it has shown meanwhile: the start ends then, and the next one succeeds.
         let mut attempts = 0;
         let (mut driver, clock, writer) = loop {
-            match self.machine.start(self.at_us, config(), self.random.next()) {
+            match start(&mut self.machine, self.at_us, config(), self.random.next()) {
                 Ok(started) => break started,
                 Err(reason) if attempts == STARTS_MAX || !may_pass(&reason) => {
                     return Err(reason);
@@ -463,16 +464,16 @@ impl History {
         let late_us = self.late_us + back_ms * 1000;
         let at_us = self.at_us + 1 + self.random.below(3_000_000);
         let seed = self.seed ^ self.outcome.points;
-        let (mut engine, clock) = machine.load(at_us, Config::default(), seed)?;
+        let (mut engine, clock) = load(&mut machine, at_us, Config::default(), seed)?;
         let loaded = State::of(&mut engine, clock.now(at_us), &clock);
         let found = self.judge(&loaded, &clock, at_us, late_us)?;
         if self.outcome.points.is_multiple_of(16) {
             // It crashes again while it starts. What was found once is found again.
             let crash = self.random.below(24);
             machine.disk.act(|disk| disk.crash_at(disk.operations() + crash));
-            let _ = machine.start(at_us, Config::default(), seed);
+            let _ = start(&mut machine, at_us, Config::default(), seed);
             machine.lose_power(at_us, 0);
-            let (mut engine, clock) = machine.load(at_us, Config::default(), seed)?;
+            let (mut engine, clock) = load(&mut machine, at_us, Config::default(), seed)?;
             let again = State::of(&mut engine, clock.now(at_us), &clock);
             let restart = Restart { at_us, unix_ms: clock.now(at_us).unix_ms(), late_us, rounded_us: self.rounded_us };
             self.states[found].compare(&again, restart).map_err(|reason| format!("a second start: {reason}"))?;

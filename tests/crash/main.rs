@@ -18,6 +18,7 @@ mod history;
 #[path = "../common/random.rs"]
 #[allow(dead_code)] // each test program uses its own part of it
 mod random;
+mod start;
 mod state;
 
 use std::sync::atomic::{AtomicU64, Ordering};

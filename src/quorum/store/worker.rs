@@ -28,7 +28,7 @@ use crate::quorum::store::segments::{Group, Planted, Segments, Trouble};
 use crate::quorum::types::{Entry, LogId, Types, Vote};
 
 /// Pause before a group that could not be written is tried again.
-pub const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(100);
 /// Time without orders after which the thread tidies up: writes what is known to be committed, and lays out space.
 const IDLE: Duration = Duration::from_millis(20);
 /// Interval at which it does so if nothing was to be done when it looked last.
@@ -140,22 +140,35 @@ impl<D: Disk> Worker<D> {
     /// Runs until it is closed, or until nobody can order anything any more.
     pub(super) fn run(mut self) {
         loop {
-            let wait = match self.stuck {
-                true => AGAIN,
-                false if self.segments.wants_space() => IDLE,
-                false if self.new_committed().is_some() => IDLE,
-                false => LOOK,
-            };
-            match self.orders.recv_timeout(wait) {
+            let woken = self.orders.recv_timeout(self.wait());
+            let is_idle = matches!(woken, Err(RecvTimeoutError::Timeout));
+            match woken {
                 Ok(order) => self.take(order),
-                Err(RecvTimeoutError::Timeout) if !self.stuck => self.tidy(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => self.closing = true,
             }
-            if !self.turn() {
+            if !self.go_on(is_idle) {
                 return;
             }
         }
+    }
+
+    /// How long it waits for an order. Then it goes on all the same.
+    pub fn wait(&self) -> Duration {
+        match self.stuck {
+            true => AGAIN,
+            false if self.segments.wants_space() => IDLE,
+            false if self.new_committed().is_some() => IDLE,
+            false => LOOK,
+        }
+    }
+
+    /// Goes on after a wait. `is_idle`: nothing was ordered meanwhile. Returns false when it was closed.
+    pub fn go_on(&mut self, is_idle: bool) -> bool {
+        if is_idle && !self.stuck {
+            self.tidy();
+        }
+        self.turn()
     }
 
     /// Takes an order. Reads are answered at once.

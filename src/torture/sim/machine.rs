@@ -1,13 +1,4 @@
-//! The machine of a durable server: its disk, its clocks, and the process that starts from its files.
-//!
-//! ```text
-//!   Machine ─ start: manifest, Files, Replay ─▶ Driver ─ submit: a batch ─▶ LogWriter ─▶ Files ─▶ SharedDisk
-//!                                                     ▲                            │
-//!                                                     └───────── settled ◀─ sync ──┘
-//! ```
-//!
-//! Everything but the disk and the clocks is the real server's: loading, resuming, the driver, new bases. Instead of the log's
-//! thread, the caller says when a batch is synced.
+//! The machine of a durable server: its disk, its clocks, and what its processes have the disk write.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,21 +6,12 @@ use std::sync::Arc;
 
 use crate::base::time::Now;
 use crate::driver::file::BaseOrder;
-#[cfg(any(test, feature = "internals"))]
-use crate::driver::{Driver, Present, pace::Pace, replay::Purpose};
-#[cfg(any(test, feature = "internals"))]
-use crate::engine::{Engine, config::Config};
 use crate::persist::append::clock::{BootClock, Moment};
 use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
 use crate::persist::append::manifest::File;
 use crate::persist::disk::DiskError;
 use crate::server::durable::rewrite;
-#[cfg(any(test, feature = "internals"))]
-use crate::server::durable::{
-    load::{Files, read_manifest, slices::Load},
-    start::begin_increment,
-};
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::SharedDisk;
 
@@ -137,54 +119,11 @@ impl Machine {
         Machine { disk, ..self.clone() }
     }
 
-    /// Loads the files into an engine, as a start does, and writes nothing.
-    ///
-    /// # Errors
-    /// The files are refused, in words.
-    #[cfg(any(test, feature = "internals"))]
-    pub fn load(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Engine, ProcessClock), String> {
-        let (mut driver, clock, mut loading) = self.begin_loading(at_us, config, seed)?;
-        while !loading.load_some(&mut driver, &mut Pace::unlimited())? {}
-        loading.end(&mut driver, clock.now(at_us))?;
-        Ok((driver.engine, clock))
-    }
-
     /// A process begins. Returns its clocks.
     pub fn begin_process(&mut self, at_us: u64) -> ProcessClock {
         self.processes += 1;
         // Not a whole number of milliseconds, and another one for each process.
         ProcessClock::new(at_us, BEGIN_US + self.processes * 77_700_123 % 1_000_000_007, self.wall_ms)
-    }
-
-    #[cfg(any(test, feature = "internals"))]
-    fn begin_loading(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Loading), String> {
-        let clock = self.begin_process(at_us);
-        let moment = Moment { boot: self.boot_clock(at_us), now: clock.now(at_us) };
-        let mut driver = Driver::new(Engine::new(config, seed, moment.now, crate::commands::table()));
-        let mut disk = self.disk.clone();
-        let manifest = read_manifest(&mut disk, NAME)?.unwrap_or_default();
-        let truncates = driver.engine.config().aof_load_truncated;
-        let files = Files::of_manifest(&mut disk, manifest, Purpose::Start { truncates })?;
-        let loading = Load::begin(&mut driver, moment, files);
-        Ok((driver, clock, loading))
-    }
-
-    /// Starts a server from its files, at once.
-    ///
-    /// # Errors
-    /// The files are refused, in words, or the disk's errors.
-    #[cfg(any(test, feature = "internals"))]
-    pub fn start(&mut self, at_us: u64, config: Config, seed: u64) -> Result<(Driver, ProcessClock, Writer), String> {
-        let (mut driver, clock, mut loading) = self.begin_loading(at_us, config, seed)?;
-        while !loading.load_some(&mut driver, &mut Pace::unlimited())? {}
-        let at = Present { now: clock.now(at_us), ns: at_us * 1_000, frozen: false };
-        let moment = Moment { boot: self.boot_clock(at_us), now: at.now };
-        let (loaded, _) = loading.end(&mut driver, at.now)?;
-        let begins = begin_increment(&mut driver, moment, self.disk.clone(), NAME, loaded);
-        let (log, files, syncs, progress) = begins.map_err(|error| error.to_string())?;
-        driver.resume_file(at, log, files.manifest().increments.len());
-        driver.log_as_configured(at);
-        Ok((driver, clock, writer(&self.disk, files, syncs, progress, at_us)))
     }
 }
 
@@ -193,10 +132,6 @@ pub fn writer(disk: &SharedDisk, files: LogFiles<SharedDisk>, syncs: Syncs, prog
     let around = Around { disk: disk.clone(), now_ns: Cell::new(at_us * 1_000), reports: RefCell::default() };
     LogWriter::new(files, syncs, progress, around)
 }
-
-/// Files that are loaded.
-#[cfg(any(test, feature = "internals"))]
-type Loading = Load<std::io::Cursor<Vec<u8>>>;
 
 /// What the writer of a log uses of its machine.
 pub struct Around {

@@ -38,13 +38,14 @@ impl NodeDisk {
         read.ok_or_else(|| format!("there is no file {}", path.display()))
     }
 
-    /// Writes a file that exists, by its path.
+    /// Replaces the content of a file that exists, by its path.
     ///
     /// # Errors
     /// In words.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> std::result::Result<(), String> {
         let written = self.act(|disk| {
             let Some((mut file, _)) = disk.open(&name_of(path))? else { return Ok(false) };
+            disk.truncate(&mut file, 0)?;
             append_all(disk, &mut file, bytes)?;
             Ok::<_, crate::persist::disk::DiskError>(true)
         });

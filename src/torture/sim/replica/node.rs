@@ -9,7 +9,7 @@ use crate::driver::replicated::MemberOptions;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::{ClientAddress, Security, Shutdown, Transport};
 use crate::quorum::node::{self, Opened};
-use crate::quorum::store::{AGAIN, Options, Owner, Snapshots, Worker};
+use crate::quorum::store::{Options, Owner, Snapshots, Worker};
 use crate::quorum::types::NodeId;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -82,8 +82,10 @@ pub struct Process {
     pub machine: SimMachine,
     transport: Transport,
     _shutdown: Shutdown,
-    /// Whether the log works on orders.
+    /// Whether the thread of the log works on orders, and when it goes on: when the disk has done what it waits for, or nothing was
+    /// ordered for long enough.
     works: bool,
+    goes_on_us: Option<u64>,
     /// Whether its disk has failed since it began: then it may be unable to go on.
     pub had_bad_disk: bool,
     /// Whether it cannot go on.
@@ -231,7 +233,16 @@ impl Replica {
         }
         runtime.spawn(Box::pin(running));
         let had_bad_disk = self.bad;
-        let process = Process { worker, machine, transport, _shutdown: shutdown, works: false, had_bad_disk, failed: false };
+        let process = Process {
+            worker,
+            machine,
+            transport,
+            _shutdown: shutdown,
+            works: false,
+            goes_on_us: None,
+            had_bad_disk,
+            failed: false,
+        };
         self.process = Some(process);
         Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }
@@ -287,7 +298,8 @@ impl Replica {
         self.has_joined && (!doubtful || (now_us >= self.doubtful_until_us && applied))
     }
 
-    /// Looks whether there is work for the disk. Returns the time that it takes, if it begins now.
+    /// Lets the thread of the log take what was ordered, if it waits for that. Returns after how long [`Replica::worked`] must be called,
+    /// unless that is known already.
     pub fn work(&mut self, now_us: u64, runtime: &Runtime) -> Option<u64> {
         let process = self.process.as_mut()?;
         if process.transport.standing().votes && self.home.is_none() {
@@ -295,28 +307,36 @@ impl Replica {
             // It has read its files.
             self.damaged = false;
         }
-        if process.works || !process.worker.is_asked() {
+        let Process { worker, works, goes_on_us, .. } = process;
+        if *works {
             return None;
         }
-        process.works = true;
-        self.works_since_us = Some(now_us);
-        process.worker.begin_at(Duration::from_micros(runtime.clock(self.index).elapsed_us(now_us)));
-        if process.worker.is_stuck() {
-            return Some(AGAIN.as_micros() as u64);
+        *works = worker.is_asked();
+        if !*works && goes_on_us.is_some_and(|goes_on_us| goes_on_us > now_us) {
+            return None;
         }
-        // A disk mostly takes a moment, and sometimes much longer.
-        let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
-        Some(self.random.between(200, longest_us))
+        let mut wait_us = worker.wait().as_micros() as u64;
+        if *works {
+            self.works_since_us = Some(now_us);
+            worker.begin_at(Duration::from_micros(runtime.clock(self.index).elapsed_us(now_us)));
+            if !worker.is_stuck() {
+                // A disk mostly takes a moment, and sometimes much longer.
+                let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
+                wait_us = self.random.between(200, longest_us);
+            }
+        }
+        *goes_on_us = Some(now_us + wait_us);
+        Some(wait_us)
     }
 
-    /// The disk has done its work.
-    pub fn worked(&mut self) {
+    /// A time is over that [`Replica::work`] has returned: the thread of the log goes on, if it is to by now.
+    pub fn worked(&mut self, now_us: u64) {
         let Some(process) = &mut self.process else { return };
-        process.works = false;
-        self.works_since_us = None;
-        process.worker.turn();
-        if self.random.percent(20) {
-            process.worker.tidy();
+        if process.goes_on_us.take_if(|goes_on_us| *goes_on_us <= now_us).is_none() {
+            return;
         }
+        let is_idle = !std::mem::take(&mut process.works);
+        self.works_since_us = None;
+        process.worker.go_on(is_idle);
     }
 }

@@ -177,11 +177,15 @@ impl Simulation<'_> {
     /// A disk has done its work.
     pub(in crate::torture::sim) fn synced(&mut self, server: u32, process: u64) {
         let replica = self.servers[server as usize].replica.as_mut();
-        let Some(replica) = replica.filter(|replica| replica.number == process) else { return };
+        let (Some(replica), Some(cluster)) = (replica.filter(|replica| replica.number == process), &self.cluster) else { return };
         let mut net = lock(&self.net);
-        match replica.hangs(net.now_us) {
-            Some(until_us) => net.at(until_us, Event::Synced(server, process)),
-            None => replica.worked(),
+        let now_us = net.now_us;
+        if let Some(until_us) = replica.hangs(now_us) {
+            return net.at(until_us, Event::Synced(server, process));
+        }
+        replica.worked(now_us);
+        if let Some(work_us) = replica.work(now_us, &cluster.runtime) {
+            net.at(now_us + work_us, Event::Synced(server, process));
         }
     }
 
