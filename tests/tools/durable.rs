@@ -66,7 +66,7 @@ fn locks_of_plain_commands_hold_too() {
 fn planted_faults_show() {
     let mut missed = Vec::new();
     for (planted, minutes, expected) in
-        [(Planted::OfDriver(Flaw::AcknowledgeEarly), 200, Property::Early), (Planted::NoSyncOfFolder, 20, Property::Early)]
+        [(Planted::OfDriver(Flaw::AcknowledgeEarly), 200, Property::Early), (Planted::NoSyncOfFolder, 60, Property::Early)]
     {
         let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 19, minutes, planted);
         if !violated(&outcome).contains(&expected) {
