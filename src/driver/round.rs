@@ -30,6 +30,10 @@ use crate::engine::observe::turns::Task;
 const TURNS_MAX: usize = 64;
 /// Maximum number of closures of other threads that run per round.
 const CLOSURES_MAX: usize = 64;
+/// Maximum number of connections accepted from one socket per round: each takes some 15 µs.
+pub const ACCEPTED_MAX: usize = 16;
+/// Maximum number of bytes that are received at once.
+pub const RECEIVED_MAX: usize = 64 << 10;
 
 /// What follows from what happens to a driver.
 pub trait Driving: Adapter {
@@ -289,6 +293,12 @@ pub trait Driving: Adapter {
         }
     }
 
+    /// The server is told to end, from outside. With `force` it ends whatever its files say.
+    fn told_to_end(&mut self, force: bool) {
+        self.shut_down(None, None, force);
+        self.after_closure();
+    }
+
     /// The server is to end after this round. Nothing executes from now on.
     fn end_after_round(&mut self) {
         self.driver().stop_executing();
@@ -326,7 +336,7 @@ pub trait Socket<A: Adapter> {
         Ok(())
     }
 
-    /// Receives input, or its end, and passes it to [`Driving::received`].
+    /// Receives input, at most [`RECEIVED_MAX`] bytes, or its end, and passes it to [`Driving::received`].
     ///
     /// # Errors
     /// The turn ends.
@@ -366,8 +376,8 @@ pub enum RoundEnd {
     GoesOn,
     /// The server waits for whatever comes, for this long at most: [`Driver::rest`].
     WaitsBriefly(Duration),
-    /// The server waits for whatever comes, or is due.
-    Waits,
+    /// The server waits for whatever comes, or is due; for this long at most, if there is something to load then.
+    Waits(Option<Duration>),
 }
 
 /// An adapter with its connections.
@@ -402,11 +412,14 @@ pub trait Rounds {
     /// In words: the server cannot start.
     fn load_some(&mut self) -> Result<(), String>;
 
-    /// Closes all connections, as the server ends.
-    fn close_connections(&mut self);
+    /// How long the next slice is to be waited for; `None` if nothing is loaded.
+    fn next_load(&mut self) -> Option<Duration>;
+
+    /// The sessions of all connections.
+    fn all_connections(&self) -> Vec<SessionId>;
 
     /// Whether there is work for the adapter itself, so that it waits for nothing.
-    fn has_own_work(&mut self) -> bool {
+    fn has_own_work(&self) -> bool {
         false
     }
 
@@ -474,13 +487,25 @@ pub trait Rounds {
         taken
     }
 
-    /// Runs a round. Returns how it ends, and [`Rounds::after_wait`] belongs behind that; `None` if the server is to end
-    /// ([`Rounds::end_in_order`]).
+    /// Runs a round. Returns how it ends, and [`Rounds::after_wait`] belongs behind that; `None` if the server has ended.
     ///
     /// # Errors
-    /// In words: the server cannot start.
+    /// In words: the server cannot start, and has ended.
     #[inline]
     fn run_round(&mut self) -> Result<Option<RoundEnd>, String> {
+        let ran = self.run_round_to_end();
+        if !matches!(ran, Ok(Some(_))) {
+            self.end_in_order();
+        }
+        ran
+    }
+
+    /// As [`Rounds::run_round`], and the server is to end behind it.
+    ///
+    /// # Errors
+    /// As [`Rounds::run_round`].
+    #[inline]
+    fn run_round_to_end(&mut self) -> Result<Option<RoundEnd>, String> {
         self.run_due();
         self.run_closures();
         self.accept_some();
@@ -502,7 +527,7 @@ pub trait Rounds {
         self.adapter().close_log();
         while self.run_closure() {}
         self.run_last_turns();
-        self.close_connections();
+        self.all_connections().into_iter().for_each(|id| self.close_connection(id));
     }
 
     /// Ends a round: copies, applies, and hands the changes of the round on. Returns what is waited for now.
@@ -515,13 +540,15 @@ pub trait Rounds {
         if runs_on || driver.has_connections_to_run() || driver.is_behind() || self.has_closures() || self.has_own_work() {
             return RoundEnd::GoesOn;
         }
-        if has_work {
-            let adapter = self.adapter();
-            let ns = adapter.present().ns;
-            if let Some(rest) = adapter.driver().rest(ns) {
-                return RoundEnd::WaitsBriefly(rest);
-            }
+        if !has_work {
+            return RoundEnd::Waits(None);
         }
-        RoundEnd::Waits
+        let load = self.next_load();
+        if load.is_some_and(|wait| wait.is_zero()) {
+            return RoundEnd::GoesOn;
+        }
+        let adapter = self.adapter();
+        let ns = adapter.present().ns;
+        adapter.driver().rest(ns).map_or(RoundEnd::Waits(load), RoundEnd::WaitsBriefly)
     }
 }

@@ -160,6 +160,12 @@ impl Driver {
 
 /// Who has a file written.
 pub trait Writer {
+    /// Keeps the folder of the file locked.
+    type Lock;
+
+    /// Keeps the folder locked, too, for who else works in it; `None` before the writer has begun.
+    fn lock(&self) -> Option<Self::Lock>;
+
     /// Takes an order for the writer of the file, which it has now or gets later.
     fn order(&mut self, order: Order);
 
@@ -234,6 +240,11 @@ impl<W: Writer, F> Writers<W, F> {
     /// Takes it, when its file is closed.
     pub fn take(&mut self) -> Option<W> {
         self.current.take()
+    }
+
+    /// It goes on.
+    pub(super) fn put_back(&mut self, current: W) {
+        self.current = Some(current);
     }
 
     /// Orders something of it, if there is one.

@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::commands;
-use crate::driver::round::{Driving, Rounds};
+use crate::driver::round::Driving;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::users::Users;
@@ -49,6 +49,7 @@ use crate::script;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
+use crate::server::durable::start::Starts;
 use crate::server::endpoint::{Endpoint, Prepared as PreparedEndpoint, SharedTls};
 use crate::server::file::UserLine;
 use crate::server::net::accept::Listening;
@@ -284,8 +285,7 @@ impl Server {
             ending.store(true, Ordering::Relaxed);
             let ending = Arc::clone(&ending);
             control.send(Box::new(move |shell| {
-                shell.shut_down(None, None, force);
-                shell.after_closure();
+                shell.told_to_end(force);
                 ending.store(shell.ending, Ordering::Relaxed);
             }));
         }
@@ -382,7 +382,8 @@ impl Executor {
             replicated::start(&mut shell, &self.control).map_err(io::Error::other)?;
             let _ = self.loaded.send(());
         } else {
-            durable::start::start(&mut shell, &self.control, self.loaded).map_err(io::Error::other)?;
+            shell.background.tells = Some(self.loaded);
+            shell.begin_to_load().map_err(io::Error::other)?;
         }
         let handshakes = Rc::new(Handshakes::new(self.tls, poller.registry.clone()));
         let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
@@ -411,10 +412,7 @@ impl Executor {
         // A panic in the middle of a command may leave the engine in a state that no command could have left it in. A lock server
         // that continued from there could give one lock to two clients, so it ends with an error instead.
         match catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
-            Ok(ended) => {
-                event_loop.end_in_order();
-                ended
-            }
+            Ok(ended) => ended,
             Err(_) => Err(io::Error::other("the executor panicked")),
         }
     }

@@ -11,8 +11,8 @@ use crate::driver::Driver;
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
-use crate::driver::round::Driving;
 use crate::driver::round::adapter::Adapter;
+use crate::driver::round::{Driving, RECEIVED_MAX};
 use crate::driver::switch::{Target, Writers};
 use crate::engine::config::{Config, Effect};
 use crate::engine::observe::turns::Task;
@@ -24,6 +24,7 @@ use crate::server::busy::Busy;
 use crate::server::clock::{Clock, monotonic_ns};
 use crate::server::directory::{Directory, Entry};
 use crate::server::durable::folder::LogFolder;
+use crate::server::durable::start::Starts;
 use crate::server::durable::{BackgroundWork, Begun, LogThread, Opened, boottime};
 use crate::server::environment;
 use crate::server::heap::allocator;
@@ -38,8 +39,6 @@ use crate::server::net::timer::Timer;
 use crate::server::program::log;
 use crate::server::turn_meter::TurnMeter;
 
-/// Size of the shared read buffer: the maximum number of bytes read at once.
-pub const READ_BUFFER: usize = 64 << 10;
 /// When memory is given back to the system.
 #[derive(Default)]
 struct Memory {
@@ -86,7 +85,7 @@ impl Shell {
             directory,
             ending: false,
             meter: TurnMeter::begin(),
-            read_buffer: vec![0; READ_BUFFER],
+            read_buffer: vec![0; RECEIVED_MAX],
             busy: Rc::default(),
             background: BackgroundWork::default(),
             control: None,
@@ -237,7 +236,7 @@ impl Adapter for Shell {
     }
 
     fn open_folder(&mut self) -> Result<Box<Opened>, String> {
-        self.open_log_folder()
+        self.open_anew()
     }
 
     fn new_writer(&mut self, opened: &Box<Opened>) -> Box<LogThread> {
@@ -263,10 +262,8 @@ impl Adapter for Shell {
         self.background.copying = None;
     }
 
-    fn start_writer(&mut self, files: Begun) -> Result<(), String> {
-        let file = self.background.writers.current_mut().ok_or("it was switched off")?;
-        let control = self.control.clone().ok_or("the server has no event loop")?;
-        file.spawn(files, control)
+    fn start_writer(&mut self, writer: &mut Box<LogThread>, files: Begun) -> Result<(), String> {
+        writer.spawn(files, self.control.clone().ok_or("the server has no event loop")?)
     }
 
     fn make_base(&mut self, order: BaseOrder) -> Result<(), String> {
@@ -274,7 +271,7 @@ impl Adapter for Shell {
     }
 
     fn write_snapshot(&mut self) -> Result<(), String> {
-        self.write_snapshot_file()
+        self.save_at_once()
     }
 
     fn end(&mut self) {

@@ -12,9 +12,10 @@ use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::persist::append::clock::Moment;
 use portcullis::persist::disk::DiskError;
 use portcullis::persist::disk::simulated::{Injected, SimulatedDisk};
+use portcullis::server::durable::rewrite::make_base;
 use portcullis::torture::sim::disk::{Planted, SharedDisk};
 use portcullis::torture::sim::durable::config;
-use portcullis::torture::sim::machine::{Machine, ProcessClock, Writer, make_base};
+use portcullis::torture::sim::machine::{Machine, NAME, ProcessClock, Writer};
 
 use crate::commands::{CONNECTIONS, draw};
 use crate::random::Random;
@@ -372,7 +373,7 @@ impl History {
             return Ok(());
         }
         let number = order.number;
-        let made = make_base(&disk, order, moment, || true);
+        let made = make_base(&mut disk.clone(), NAME, order, moment, || true);
         self.check_points()?;
         match &made {
             // The old files stay in force.

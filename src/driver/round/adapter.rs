@@ -109,11 +109,11 @@ pub trait Adapter: Sized {
     /// The copy was given up.
     fn forget_copy(&mut self);
 
-    /// Begins to write the file that changes go to.
+    /// Has a writer begin to write these files.
     ///
     /// # Errors
     /// In words.
-    fn start_writer(&mut self, files: Self::Files) -> Result<(), String>;
+    fn start_writer(&mut self, writer: &mut Self::Writer, files: Self::Files) -> Result<(), String>;
 
     /// Makes a base. It is told by
     /// [`base_made`](super::storing::Storing::base_made).

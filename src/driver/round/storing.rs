@@ -121,7 +121,7 @@ pub trait Storing: Driving {
 
     /// The files of an append-only file that is switched on were made, or why there are none.
     fn file_made(&mut self, made: Result<Self::Files, String>) {
-        match made.and_then(|files| self.start_writer(files)) {
+        match made.and_then(|files| self.begin_to_write(files)) {
             Ok(()) => self.drive(|driver, at| driver.file_begun(at)),
             Err(reason) => {
                 self.writers().take();
@@ -129,6 +129,17 @@ pub trait Storing: Driving {
             }
         }
         self.after_closure();
+    }
+
+    /// Begins to write the file that changes go to.
+    ///
+    /// # Errors
+    /// In words.
+    fn begin_to_write(&mut self, files: Self::Files) -> Result<(), String> {
+        let mut writer = self.writers().take().ok_or("it was switched off")?;
+        let begun = self.start_writer(&mut writer, files);
+        self.writers().put_back(writer);
+        begun
     }
 
     /// Writes a snapshot before this returns, in place of one in progress. Returns false if it failed.

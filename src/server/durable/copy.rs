@@ -10,7 +10,6 @@
 //! data once more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -22,8 +21,9 @@ use crate::driver::round::storing::Storing;
 use crate::driver::switch::Target;
 use crate::engine::config::Config;
 use crate::persist::natives::clock::Moment;
-use crate::server::durable::folder::{Folder, LogFolder};
+use crate::server::durable::folder::LogFolder;
 use crate::server::durable::snapshot::NewSnapshot;
+use crate::server::durable::start::Starts;
 use crate::server::durable::{Begun, Opened};
 use crate::server::shell::Shell;
 
@@ -68,42 +68,103 @@ pub enum Made<F: LogFolder, L> {
     File(Result<Begun<F, L>, String>),
 }
 
-/// Makes of a copy what it is for.
-pub struct Maker<F, L> {
+/// A copy that is to be received, for this target.
+pub struct NewCopy<F, L> {
+    making: Making<F, L>,
+    config: Config,
+    moment: Moment,
+    progress: Arc<CopyProgress>,
+}
+
+/// Receives a copy, and makes of it what it is for.
+pub struct CopyReceiver<F, L> {
+    receiver: Box<Receiver>,
     making: Making<F, L>,
     progress: Arc<CopyProgress>,
 }
 
-impl<F: LogFolder, L> Maker<F, L> {
-    /// For this target: a server with this configuration writes snapshots into the folder that `folder` opens, in this process.
+/// What came of a message to a receiver.
+pub enum Received<F, L> {
+    /// There is more to receive.
+    More(Box<CopyReceiver<F, L>>),
+    /// The copy was received, or there is none.
+    Whole(ToMake<F, L>),
+    /// It was given up.
+    GivenUp,
+}
+
+/// A copy that was received, and what is to be made of it.
+pub struct ToMake<F, L> {
+    making: Making<F, L>,
+    progress: Arc<CopyProgress>,
+    copied: Copied,
+}
+
+impl<F: LogFolder, L> NewCopy<F, L> {
+    /// A copy that begins at this moment. A server with this configuration writes snapshots into this folder, in this process.
     ///
     /// # Errors
     /// In words: a snapshot has no name.
     pub fn new(
         target: Target<Box<Opened<F, L>>>,
-        progress: Arc<CopyProgress>,
-        config: &Config,
+        (config, moment, progress): (Config, Moment, Arc<CopyProgress>),
         (folder, process): (F, u32),
-    ) -> Result<Maker<F, L>, String> {
+    ) -> Result<NewCopy<F, L>, String> {
         let making = match target {
-            Target::Snapshot(number) => Making::Snapshot(number, NewSnapshot::new(folder, config, (process, number))?),
+            Target::Snapshot(number) => Making::Snapshot(number, NewSnapshot::new(folder, &config, (process, number))?),
             Target::File(opened, beginning) => Making::File(opened, beginning, config.rdbchecksum),
         };
-        Ok(Maker { making, progress })
+        Ok(NewCopy { making, config, moment, progress })
     }
 
-    /// Makes it of what was received. Returns `None` if the copy was given up: nobody listens to what becomes of it.
-    pub fn make(self, copied: Copied) -> Option<Made<F, L>> {
-        let Maker { making, progress } = self;
+    /// Begins to receive it, on the thread that does.
+    pub fn begin(self) -> CopyReceiver<F, L> {
+        let NewCopy { making, config, moment, progress } = self;
+        CopyReceiver { receiver: Receiver::new(config, moment, Arc::clone(&progress)), making, progress }
+    }
+}
+
+impl<F: LogFolder, L> CopyReceiver<F, L> {
+    /// Receives a message. `wake` is called when the driver is to go on copying.
+    pub fn receive(self, message: Message, wake: impl FnOnce()) -> Received<F, L> {
+        let CopyReceiver { receiver, making, progress } = self;
+        let taken = caught(|| Ok(receiver.receive(message)));
+        match taken.unwrap_or_else(|reason| Taken::Whole(Err(reason))) {
+            Taken::More(receiver, wakes) => {
+                if wakes {
+                    wake();
+                }
+                Received::More(Box::new(CopyReceiver { receiver, making, progress }))
+            }
+            Taken::Whole(copied) => Received::Whole(ToMake { making, progress, copied }),
+            Taken::GivenUp => Received::GivenUp,
+        }
+    }
+}
+
+impl<F: LogFolder, L> ToMake<F, L> {
+    /// Number of keys of the copy.
+    #[cfg(feature = "torture")]
+    pub fn keys(&self) -> Option<usize> {
+        self.copied.as_ref().ok().map(|(engine, _)| engine.keyspace().len())
+    }
+
+    /// Makes it, and tells what came of that. Nobody listens to what becomes of a copy that was given up.
+    pub fn make(self, tell: impl FnOnce(Made<F, L>)) {
+        let ToMake { making, progress, copied } = self;
         let goes_on = || !progress.is_abandoned();
-        goes_on().then(|| match making {
+        if !goes_on() {
+            return;
+        }
+        tell(match making {
             Making::Snapshot(number, snapshot) => {
-                Made::Snapshot(number, caught(|| copied.and_then(|(engine, moment)| snapshot.write(&engine, moment, goes_on))))
+                let made = caught(|| copied.and_then(|(engine, moment)| snapshot.write(&engine, moment, goes_on)));
+                Made::Snapshot(number, made)
             }
             Making::File(opened, beginning, checksum) => {
                 Made::File(caught(|| copied.and_then(|copied| opened.begin(copied, beginning, checksum))))
             }
-        })
+        });
     }
 }
 
@@ -112,23 +173,6 @@ pub fn copy_made<F: LogFolder, L, A: Adapter<Files = Begun<F, L>>>(adapter: &mut
     match made {
         Made::Snapshot(number, made) => adapter.snapshot_made(number, made),
         Made::File(made) => adapter.file_made(made),
-    }
-}
-
-/// Receives a copy. Returns `None` if it was given up. `wake` is called when the driver is to go on copying.
-fn receive(mut receiver: Box<Receiver>, messages: &mpsc::Receiver<Message>, wake: &dyn Fn()) -> Option<Copied> {
-    loop {
-        // Without a sender, the executor is gone, or has given up.
-        match receiver.receive(messages.recv().ok()?) {
-            Taken::More(of, wakes) => {
-                receiver = of;
-                if wakes {
-                    wake();
-                }
-            }
-            Taken::Whole(copied) => return Some(copied),
-            Taken::GivenUp => return None,
-        }
     }
 }
 
@@ -143,37 +187,27 @@ impl Shell {
     ) -> Result<(), String> {
         let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
         let config = self.driver.engine.config().clone();
-        let maker = Maker::new(target, Arc::clone(&progress), &config, self.folder_of_snapshots())?;
+        let into = self.folder_of_snapshots();
+        let copy = NewCopy::new(target, (config, moment, progress), into)?;
         let (messages, received) = mpsc::channel::<Message>();
         let thread = std::thread::Builder::new().name("copying".into()).stack_size(ENGINE_STACK);
         let spawned = thread.spawn(move || {
             be_nice();
-            // An order that does nothing wakes the event loop, which goes on copying.
-            let wake = || _ = control.send(Box::new(|_| ()));
-            let receives = || Ok(receive(Receiver::new(config, moment, progress), &received, &wake));
-            let copied = caught(receives).unwrap_or_else(|reason| Some(Err(reason)));
-            if let Some(made) = copied.and_then(|copied| maker.make(copied)) {
-                control.send(Box::new(|shell| copy_made(shell, made)));
+            let mut receiver = Box::new(copy.begin());
+            // Without a sender, the executor is gone, or has given up.
+            for message in received {
+                // An order that does nothing wakes the event loop, which goes on copying.
+                match receiver.receive(message, || _ = control.send(Box::new(|_| ()))) {
+                    Received::More(more) => receiver = more,
+                    Received::Whole(to_make) => {
+                        return to_make.make(|made| _ = control.send(Box::new(|shell| copy_made(shell, made))));
+                    }
+                    Received::GivenUp => return,
+                }
             }
         });
         spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
         self.background.copying = Some(messages);
         Ok(())
-    }
-
-    /// The folder of snapshots, and the number of this process.
-    pub(super) fn folder_of_snapshots(&self) -> (Folder, u32) {
-        (Folder::at(Path::new(&self.driver.engine.config().dir)), std::process::id())
-    }
-
-    /// Writes a snapshot before this returns.
-    ///
-    /// # Errors
-    /// In words.
-    pub(in crate::server) fn write_snapshot_file(&mut self) -> Result<(), String> {
-        let (moment, (folder, process)) = (self.moment(), self.folder_of_snapshots());
-        // No other snapshot has this number.
-        let snapshot = NewSnapshot::new(folder, self.driver.engine.config(), (process, 0))?;
-        snapshot.write(&self.driver.engine, moment, || true).map(drop)
     }
 }

@@ -64,6 +64,9 @@ pub trait LogFolder: Disk {
     /// processes see that it is no remnant.
     fn create_temporary(&mut self, name: &[u8], target: &[u8]) -> Result<(Vec<u8>, Self::File)>;
 
+    /// Removes the remnants of temporary files with such names, which a crash has left. Those of processes that run stay.
+    fn remove_remnants(&mut self, is_ours: impl Fn(&str) -> bool);
+
     /// Its path, for messages.
     fn path(&self) -> &Path;
 }
@@ -207,6 +210,10 @@ impl LogFolder for Folder {
         let temporary = Temporary::create(&self.join(name), &self.join(target)).map_err(failed)?;
         let (file, path) = temporary.into_parts().map_err(failed)?;
         Ok((path.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default(), file))
+    }
+
+    fn remove_remnants(&mut self, is_ours: impl Fn(&str) -> bool) {
+        files::remove_remnants(&self.path, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
     }
 
     fn path(&self) -> &Path {

@@ -110,6 +110,12 @@ impl LogThread {
 }
 
 impl Writer for Box<LogThread> {
+    type Lock = Arc<FolderLock>;
+
+    fn lock(&self) -> Option<Arc<FolderLock>> {
+        self.lock.clone()
+    }
+
     fn join(&mut self) {
         // It has reported why, if it has failed.
         self.thread.take().into_iter().for_each(|thread| _ = thread.join());

@@ -23,8 +23,9 @@ use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::boottime;
-use crate::server::durable::folder::Folder;
-use crate::server::durable::load::{Files, folder_of, read_manifest, snapshot_of};
+use crate::server::durable::folder::{Folder, LogFolder};
+use crate::server::durable::load::{Files, folder_of, read_manifest};
+use crate::server::durable::start::Starts;
 use crate::server::shell::Shell;
 
 /// How long the executor waits until the log has written what is on its way.
@@ -60,8 +61,11 @@ impl Shell {
     }
 
     fn load_snapshot(&mut self, reload: Reload) -> Result<(), String> {
-        let path = snapshot_of(self.driver.engine.config()).ok_or("dbfilename is empty")?;
-        let files = Files::of_snapshot(path.clone())?.ok_or_else(|| format!("there is no {}", path.display()))?;
+        let name = self.driver.engine.config().dbfilename.clone();
+        fail_if!(name.is_empty(), "dbfilename is empty".to_owned());
+        let (mut folder, _) = self.folder_of_snapshots();
+        let files = Files::of_snapshot(&mut folder, name.as_bytes())?;
+        let files = files.ok_or_else(|| format!("there is no {}", folder.path().join(&name).display()))?;
         let before = self.driver.engine.keyspace().changes.count;
         self.load_in_place(files, reload)?;
         // What was loaded is no change.

@@ -4,16 +4,58 @@
 
 use crate::driver::file::BaseOrder;
 use crate::driver::replay::Purpose;
+use crate::driver::round::adapter::Adapter;
+use crate::driver::switch::Writer;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::manifest::File;
+use crate::persist::disk::DiskError;
+use crate::server::durable::copy::caught;
 use crate::server::durable::folder::LogFolder;
 use crate::server::durable::load::load_from;
 use crate::server::durable::snapshot::{Kind, put};
 
 /// A base until it is whole.
 pub const TEMPORARY: &str = "temp-rewriteaof.rdb";
+
+/// Makes a base beside the server, which goes on.
+pub struct BaseMaker<L> {
+    order: BaseOrder,
+    moment: Moment,
+    is_abandoned: Box<dyn Fn() -> bool + Send>,
+    /// Keeps the folder locked.
+    _lock: Option<L>,
+}
+
+impl<L> BaseMaker<L> {
+    /// Of the file that is written.
+    ///
+    /// # Errors
+    /// In words: there is none.
+    pub fn new<A: Adapter<Writer: Writer<Lock = L>>>(adapter: &mut A, order: BaseOrder) -> Result<BaseMaker<L>, String> {
+        let (moment, writers) = (adapter.moment(), adapter.writers());
+        let _lock = writers.current().ok_or("it was switched off")?.lock();
+        Ok(BaseMaker { order, moment, is_abandoned: Box::new(writers.base_abandoned()), _lock })
+    }
+
+    /// Makes it in the folder that `open` opens, and tells what came of that.
+    pub fn make<F: LogFolder>(
+        self,
+        open: impl FnOnce() -> Result<F, DiskError>,
+        tell: impl FnOnce(u64, Result<(File, u64), String>),
+    ) {
+        // The folder is locked until that is told.
+        let BaseMaker { order, moment, is_abandoned, _lock } = self;
+        let number = order.number;
+        let made = caught(|| {
+            let mut folder = open().map_err(|error| error.to_string())?;
+            let name = order.config.appendfilename.clone();
+            make_base(&mut folder, name.as_bytes(), order, moment, || !is_abandoned())
+        });
+        tell(number, made);
+    }
+}
 
 /// Makes a durable base. Returns the file and its length in bytes. The manifest does not
 /// name it yet. `moment` is the time at the start, at which the files are read and the base is written: leases are as long in it as in the

@@ -10,11 +10,9 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use crate::engine::Engine;
 use crate::engine::config::Config;
-use crate::files::remove_remnants;
 use crate::persist::disk::{DiskError, append_all};
 use crate::persist::natives::clock::Moment;
 use crate::persist::rdb_file::write::{Options, Writer};
@@ -62,13 +60,12 @@ impl<F: LogFolder> NewSnapshot<F> {
 }
 
 /// Removes the temporary files of snapshots that a crash has left in a folder. Those of servers that run are locked.
-pub fn remove_temporary(folder: &Path) {
+pub fn remove_temporary<F: LogFolder>(folder: &mut F) {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_ours = |name: &str| {
+    folder.remove_remnants(|name| {
         let numbers = name.strip_prefix("temp-").and_then(|rest| rest.strip_suffix(".rdb")?.split_once('-'));
         numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
-    };
-    remove_remnants(folder, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
+    });
 }
 
 /// What kind of an RDB file is written.

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use crate::driver::Driver;
@@ -12,7 +11,7 @@ use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
 use crate::driver::round::Driving;
 use crate::driver::round::adapter::Adapter;
-use crate::engine::config::Config;
+use crate::driver::round::storing::Storing;
 use crate::engine::observe::turns::Task;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files as LogFiles;
@@ -23,80 +22,18 @@ use crate::persist::resume::Last;
 use crate::server::durable::folder::{Folder, LogFolder};
 use crate::server::durable::load::slices::Load;
 use crate::server::durable::load::upgrade;
-use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest, snapshot_of};
-use crate::server::durable::lock::FolderLock;
-use crate::server::durable::snapshot::remove_temporary;
-use crate::server::durable::{Begun, Opened};
-use crate::server::net::control::Control;
+use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest};
+use crate::server::durable::lock::{FolderLock, lock};
+use crate::server::durable::snapshot::{NewSnapshot, remove_temporary};
+use crate::server::durable::{Begun, Opened, switch};
 use crate::server::shell::Shell;
-
-/// Begins to load what the configuration names: the folder of the append-only file, or the snapshot. Until that is loaded,
-/// [`Starts::load_some`] must be called between the turns of others. `tells` is told when the engine has all keys. Must be called
-/// before any client is served.
-///
-/// # Errors
-/// Why the server must not start, in words for its operator.
-pub(crate) fn start(shell: &mut Shell, control: &Control<Shell>, tells: SyncSender<()>) -> Result<(), String> {
-    let (files, opened) = match shell.driver.engine.config().appendonly {
-        true => open_log(shell, control)?,
-        false => (open_snapshot(shell.driver.engine.config())?, None),
-    };
-    remove_temporary(Path::new(&shell.driver.engine.config().dir));
-    shell.background.tells = Some(tells);
-    shell.begin_to_load((files, opened))
-}
-
-/// The snapshot of a configuration, if there is one.
-fn open_snapshot(config: &Config) -> Result<Option<Files>, String> {
-    snapshot_of(config).map_or(Ok(None), Files::of_snapshot)
-}
-
-/// Locks the folder of a configuration, and opens its files, if it has any.
-fn open_log(shell: &mut Shell, control: &Control<Shell>) -> Result<ToStartFrom<Folder, FolderLock>, String> {
-    let path = folder_of(shell.driver.engine.config());
-    let mut folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
-    let lock = shell.lock_folder(&path, control)?;
-    let config = shell.driver.engine.config();
-    let name = config.appendfilename.clone().into_bytes();
-    let mut manifest = read_manifest(&mut folder, &name)?;
-    let old = Path::new(&config.dir).join(&config.appendfilename);
-    if upgrade::is_wanted(&old, &path.join(&config.appendfilename), manifest.as_ref(), &name) {
-        manifest = Some(upgrade::upgrade(&mut folder, &old, &path, &config.appendfilename)?);
-    }
-    let to_start_from = open_files(Opened::to_load(folder, lock, name), manifest, config)?;
-    if let (None, Some(snapshot)) = (&to_start_from.0, snapshot_of(config).filter(|path| path.is_file())) {
-        // As Redis, which does not say so.
-        tracing::warn!(
-            "{} is not loaded, because appendonly is yes and {} has no append-only file: the server starts empty. To keep \
-             that data, start with appendonly no first",
-            snapshot.display(),
-            path.display()
-        );
-    }
-    Ok(to_start_from)
-}
-
-/// What a server starts from: files, if there are any, and the folder of the append-only file behind them, if it is on.
-pub type ToStartFrom<F, L> = (Option<Files<<F as LogFolder>::Source>>, Option<Box<Opened<F, L>>>);
-
-/// Opens the files that a folder has, if it has any.
-///
-/// # Errors
-/// In words, with the file.
-pub fn open_files<F: LogFolder, L>(
-    mut opened: Opened<F, L>,
-    manifest: Option<Manifest>,
-    config: &Config,
-) -> Result<ToStartFrom<F, L>, String> {
-    let purpose = Purpose::Start { truncates: config.aof_load_truncated };
-    let has_files = |manifest: &Manifest| manifest.base.is_some() || !manifest.increments.is_empty();
-    let files = manifest.filter(has_files).map(|manifest| Files::of_manifest(&mut opened.folder, manifest, purpose));
-    Ok((files.transpose()?, Some(Box::new(opened))))
-}
 
 fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("Can't open or create append-only dir {}: {error}", path.display())
 }
+
+/// What a server starts from: files, if there are any, and the folder of the append-only file behind them, if it is on.
+type ToStartFrom<F, L> = (Option<Files<<F as LogFolder>::Source>>, Option<Box<Opened<F, L>>>);
 
 /// What a writer begins with.
 type Begins<F> = (Box<FileLog>, LogFiles<F>, Syncs, Arc<Progress>);
@@ -134,17 +71,68 @@ pub trait Starts: Adapter<Folder = Box<Opened<Self::Disk, Self::Lock>>, Files = 
     /// Keeps a folder locked.
     type Lock;
 
+    /// Opens and locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it
+    /// is to be.
+    ///
+    /// # Errors
+    /// In words: it cannot be opened, or another process has locked it.
+    fn lock_folder(&mut self) -> Result<(Self::Disk, Self::Lock), String>;
+
+    /// The folder of snapshots, and the number of this process.
+    fn folder_of_snapshots(&self) -> (Self::Disk, u32);
+
+    /// Moves a file of an earlier version into the folder of the log, if there is one that is wanted. Returns the manifest then.
+    ///
+    /// # Errors
+    /// In words.
+    fn upgrade(&mut self, _: &mut Self::Disk, _: Option<&Manifest>) -> Result<Option<Manifest>, String> {
+        Ok(None)
+    }
+
     /// What is loaded, if anything is.
     fn loading(&mut self) -> &mut Option<Box<Loading<Self::Disk, Self::Lock>>>;
 
     /// All is loaded, or there was nothing to load.
     fn loaded(&mut self) {}
 
-    /// Begins to load files.
+    /// Opens the folder of the append-only file, for one that is switched on.
     ///
     /// # Errors
-    /// In words: there are none, and what follows fails.
-    fn begin_to_load(&mut self, (files, opened): ToStartFrom<Self::Disk, Self::Lock>) -> Result<(), String> {
+    /// In words.
+    fn open_anew(&mut self) -> Result<Self::Folder, String> {
+        let (mut folder, lock) = self.lock_folder()?;
+        let name = self.driver().engine.config().appendfilename.clone().into_bytes();
+        switch::remove_temporary(&mut folder, &name);
+        Opened::anew(folder, lock, name).map(Box::new)
+    }
+
+    /// Writes a snapshot before this returns.
+    ///
+    /// # Errors
+    /// In words.
+    fn save_at_once(&mut self) -> Result<(), String> {
+        let (moment, (folder, process)) = (self.moment(), self.folder_of_snapshots());
+        let engine = &self.driver().engine;
+        // No other snapshot has this number.
+        let snapshot = NewSnapshot::new(folder, engine.config(), (process, 0))?;
+        snapshot.write(engine, moment, || true).map(drop)
+    }
+
+    /// Begins to load what the configuration names: the folder of the append-only file, or the snapshot. Until that is loaded,
+    /// [`Starts::load_some`] must be called between the turns of others. Must be called before any client is served.
+    ///
+    /// # Errors
+    /// Why the server must not start, in words for its operator.
+    fn begin_to_load(&mut self) -> Result<(), String> {
+        let (mut snapshots, _) = self.folder_of_snapshots();
+        let (files, opened) = match self.driver().engine.config().appendonly {
+            true => self.open_log()?,
+            false => match self.driver().engine.config().dbfilename.as_bytes() {
+                b"" => (None, None),
+                name => (Files::of_snapshot(&mut snapshots, name)?, None),
+            },
+        };
+        remove_temporary(&mut snapshots);
         let Some(files) = files else {
             return self.go_on_behind(opened, LoadedFiles { manifest: Manifest::default(), last: Last::Missing, bytes: 0 });
         };
@@ -156,6 +144,42 @@ pub trait Starts: Adapter<Folder = Box<Opened<Self::Disk, Self::Lock>>, Files = 
         *self.loading() = Some(Box::new(Loading { load, opened, began_ns, resumes_ns: began_ns }));
         self.meet_demands();
         Ok(())
+    }
+
+    /// Locks the folder of the append-only file, and opens its files, if it has any.
+    ///
+    /// # Errors
+    /// In words.
+    fn open_log(&mut self) -> Result<ToStartFrom<Self::Disk, Self::Lock>, String> {
+        let (mut folder, lock) = self.lock_folder()?;
+        let name = self.driver().engine.config().appendfilename.clone().into_bytes();
+        switch::remove_temporary(&mut folder, &name);
+        let mut manifest = read_manifest(&mut folder, &name)?;
+        if let Some(upgraded) = self.upgrade(&mut folder, manifest.as_ref())? {
+            manifest = Some(upgraded);
+        }
+        let truncates = self.driver().engine.config().aof_load_truncated;
+        let has_files = |manifest: &Manifest| manifest.base.is_some() || !manifest.increments.is_empty();
+        let files = manifest.filter(has_files);
+        let files = files.map(|manifest| Files::of_manifest(&mut folder, manifest, Purpose::Start { truncates })).transpose()?;
+        if files.is_none() {
+            self.warn_of_snapshot(folder.path());
+        }
+        Ok((files, Some(Box::new(Opened::to_load(folder, lock, name)))))
+    }
+
+    /// Warns of a snapshot that is not loaded, because the append-only file in this folder is on and empty. Redis does not say so.
+    fn warn_of_snapshot(&mut self, path: &Path) {
+        let name = self.driver().engine.config().dbfilename.clone();
+        let (mut snapshots, _) = self.folder_of_snapshots();
+        if !name.is_empty() && snapshots.source(name.as_bytes()).is_ok() {
+            tracing::warn!(
+                "{} is not loaded, because appendonly is yes and {} has no append-only file: the server starts empty. To keep \
+                 that data, start with appendonly no first",
+                snapshots.path().join(name).display(),
+                path.display()
+            );
+        }
     }
 
     /// How long the next slice of a load is to be waited for; `None` if nothing is loaded. Without a delay, it begins at once.
@@ -217,7 +241,7 @@ pub trait Starts: Adapter<Folder = Box<Opened<Self::Disk, Self::Lock>>, Files = 
             let increments = files.manifest().increments.len();
             self.writers().begin(writer);
             self.writers().install();
-            self.start_writer(Begun { files, lock, syncs, progress })?;
+            self.begin_to_write(Begun { files, lock, syncs, progress })?;
             self.drive(|driver, at| driver.resume_file(at, log, increments));
         }
         self.loaded();
@@ -228,6 +252,26 @@ pub trait Starts: Adapter<Folder = Box<Opened<Self::Disk, Self::Lock>>, Files = 
 impl Starts for Shell {
     type Disk = Folder;
     type Lock = FolderLock;
+
+    fn lock_folder(&mut self) -> Result<(Folder, FolderLock), String> {
+        let path = folder_of(self.driver.engine.config());
+        let control = self.control.clone().ok_or("the server has no event loop")?;
+        let folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
+        let freed: Box<dyn Fn() + Send + Sync> = Box::new(move || _ = control.send(Box::new(Shell::folder_freed)));
+        Ok((folder, self.background.writers.folder_locked(lock(&path)?, freed)))
+    }
+
+    fn folder_of_snapshots(&self) -> (Folder, u32) {
+        (Folder::at(Path::new(&self.driver.engine.config().dir)), std::process::id())
+    }
+
+    fn upgrade(&mut self, folder: &mut Folder, manifest: Option<&Manifest>) -> Result<Option<Manifest>, String> {
+        let config = self.driver.engine.config();
+        let (name, old) = (&config.appendfilename, Path::new(&config.dir).join(&config.appendfilename));
+        let path = folder.path().to_owned();
+        let is_wanted = upgrade::is_wanted(&old, &path.join(name), manifest, name.as_bytes());
+        is_wanted.then(|| upgrade::upgrade(folder, &old, &path, name)).transpose()
+    }
 
     fn loading(&mut self) -> &mut Option<Box<Loading<Folder, FolderLock>>> {
         &mut self.background.loading

@@ -4,19 +4,14 @@
 use std::path::Path;
 
 use crate::driver::file::Beginning;
-use crate::driver::round::storing::Storing;
 use crate::engine::Engine;
-use crate::files::remove_remnants;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files;
 use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::folder::{Folder, LogFolder};
-use crate::server::durable::load::{folder_of, read_manifest};
-use crate::server::durable::lock::{FolderLock, lock};
+use crate::server::durable::load::read_manifest;
 use crate::server::durable::rewrite::{TEMPORARY, put_base};
 use crate::server::durable::{Begun, Opened};
-use crate::server::net::control::Control;
-use crate::server::shell::Shell;
 
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
 ///
@@ -27,35 +22,6 @@ pub fn check(path: &Path) -> Result<(), String> {
         tracing::warn!(%error, path = %path.display(), "cannot open or create the folder of the append-only file");
         "Unable to turn on AOF. Check server logs.".to_owned()
     })
-}
-
-impl Shell {
-    /// Opens and locks the folder of the append-only file, for one that is switched on.
-    ///
-    /// # Errors
-    /// In words.
-    #[cold]
-    pub(in crate::server) fn open_log_folder(&mut self) -> Result<Box<Opened>, String> {
-        let config = self.driver.engine.config();
-        let (path, name) = (folder_of(config), config.appendfilename.clone().into_bytes());
-        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let folder = Folder::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let lock = self.lock_folder(&path, &control)?;
-        Opened::anew(folder, lock, name).map(Box::new)
-    }
-
-    /// Locks the folder of the append-only file. When the last thread that needs it has ended, the log is switched on if it is to
-    /// be.
-    ///
-    /// # Errors
-    /// In words: another process has locked it.
-    pub(super) fn lock_folder(&mut self, path: &Path, control: &Control<Shell>) -> Result<FolderLock, String> {
-        let control = control.clone();
-        let freed = move || _ = control.send(Box::new(Shell::folder_freed));
-        let lock = self.background.writers.folder_locked(lock(path)?, Box::new(freed) as Box<dyn Fn() + Send + Sync>);
-        remove_temporary(path, self.driver.engine.config().appendfilename.as_bytes());
-        Ok(lock)
-    }
 }
 
 impl<F: LogFolder, L> Opened<F, L> {
@@ -89,9 +55,8 @@ impl<F: LogFolder, L> Opened<F, L> {
 }
 
 /// Removes the temporary files that a crash has left in a locked folder. Nothing reads them.
-fn remove_temporary(path: &Path, name: &[u8]) {
+pub(super) fn remove_temporary<F: LogFolder>(folder: &mut F, name: &[u8]) {
     let manifest = [b"temp-", &*manifest_name(name)].concat();
     // The last is of earlier versions: a first base.
-    let is_ours = |name: &str| [TEMPORARY.as_bytes(), &manifest, b"temp-appendonly.rdb"].contains(&name.as_bytes());
-    remove_remnants(path, is_ours, |path| tracing::info!("removed {}, which was not finished", path.display()));
+    folder.remove_remnants(|name| [TEMPORARY.as_bytes(), &manifest, b"temp-appendonly.rdb"].contains(&name.as_bytes()));
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
+use crate::driver::round::ACCEPTED_MAX;
 use crate::engine::config::Config;
 use crate::server::net::handshake::Handshakes;
 use crate::server::net::listener::{Accepted, Addresses, Endpoints, Listeners};
@@ -23,8 +24,6 @@ use crate::server::net::poller::{Registry, Source};
 
 /// Back-off after `accept` fails for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of connections accepted from one socket per round: each takes some 15 µs.
-const ACCEPTED_MAX: usize = 16;
 /// The same limit while a script runs.
 const ACCEPTED_IN_SCRIPT_MAX: usize = 64;
 

@@ -14,7 +14,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
@@ -61,7 +61,7 @@ impl EventLoop {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         loop {
             match self.run_round().map_err(io::Error::other)? {
-                Some(ended) => self.poll_events(ended)?,
+                Some(ended) => self.poll_events(ended).inspect_err(|_| self.end_in_order())?,
                 None => return self.shell.failed.take().map_or(Ok(()), |reason| Err(io::Error::other(reason))),
             }
         }
@@ -111,8 +111,8 @@ impl EventLoop {
                 poller.wait(Some(&NO_TIME))?;
             }
             RoundEnd::WaitsBriefly(wait) => self.shell.while_waiting(|| poller.wait_briefly(wait))?,
-            RoundEnd::Waits => {
-                let timeout = Self::timeout(&mut self.shell, &self.listening);
+            RoundEnd::Waits(load) => {
+                let timeout = Self::timeout(load, &self.listening);
                 self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
             }
         }
@@ -150,10 +150,9 @@ impl EventLoop {
     }
 
     /// How long the loop may wait if no descriptor becomes ready; `None` for ever. The timer covers the engine's deadlines.
-    fn timeout(shell: &mut Shell, listening: &Listening) -> Option<Timespec> {
+    fn timeout(load: Option<Duration>, listening: &Listening) -> Option<Timespec> {
         let next = [listening.next(), listening.handshakes().next()].into_iter().flatten().min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let load = if shell.driver.has_background_work() { shell.next_load() } else { None };
         let left = [left, load].into_iter().flatten().min()?;
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
@@ -244,16 +243,16 @@ impl Rounds for EventLoop {
         self.shell.load_some()
     }
 
-    fn close_connections(&mut self) {
-        for connection in std::mem::take(&mut self.connections).into_iter().flatten() {
-            connection.close(&mut self.shell);
-        }
+    fn next_load(&mut self) -> Option<Duration> {
+        self.shell.next_load()
     }
 
-    fn has_own_work(&mut self) -> bool {
-        self.shell.busy.has_new_connections()
-            || self.listening.handshakes().has_queued()
-            || self.shell.next_load().is_some_and(|wait| wait.is_zero())
+    fn all_connections(&self) -> Vec<SessionId> {
+        self.connections.iter().flatten().map(|connection| connection.id).collect()
+    }
+
+    fn has_own_work(&self) -> bool {
+        self.shell.busy.has_new_connections() || self.listening.handshakes().has_queued()
     }
 
     #[inline]

@@ -141,6 +141,15 @@ impl LogFolder for SharedDisk {
         Ok((name.to_vec(), self.create(name)?))
     }
 
+    fn remove_remnants(&mut self, is_ours: impl Fn(&str) -> bool) {
+        for name in self.names().unwrap_or_default() {
+            if std::str::from_utf8(&name).is_ok_and(&is_ours) {
+                // Nothing reads it.
+                let _ = self.remove(&name);
+            }
+        }
+    }
+
     fn path(&self) -> &Path {
         Path::new("")
     }

@@ -5,13 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::base::time::Now;
-use crate::driver::file::BaseOrder;
-use crate::persist::append::clock::{BootClock, Moment};
+use crate::persist::append::clock::BootClock;
 use crate::persist::append::files::Files as LogFiles;
 use crate::persist::append::log_writer::{LogWriter, Progress, Report, Surroundings, Syncs};
-use crate::persist::append::manifest::File;
 use crate::persist::disk::DiskError;
-use crate::server::durable::rewrite;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::SharedDisk;
 
@@ -168,11 +165,3 @@ impl Surroundings<SharedDisk> for Around {
 
 /// The writer of a log, which the caller runs.
 pub type Writer = LogWriter<SharedDisk, Around>;
-
-/// Makes a new base of all files but the last increment. Returns the file and its length. The manifest does not name it yet.
-///
-/// # Errors
-/// In words.
-pub fn make_base(disk: &SharedDisk, order: BaseOrder, moment: Moment, goes_on: impl Fn() -> bool) -> Result<(File, u64), String> {
-    rewrite::make_base(&mut disk.clone(), NAME, order, moment, goes_on)
-}

@@ -406,10 +406,7 @@ impl Server {
         let may_end = self.durable.is_none() || (running && self.has_room());
         if self.up && may_end {
             let mut world = lock(net);
-            self.threads.inbox.send(|serving| {
-                serving.shut_down(None, None, false);
-                serving.after_closure();
-            });
+            self.threads.inbox.send(|serving| serving.told_to_end(false));
             self.on(&mut world).wake(|_| ());
         }
         self.take_ended().is_some()
@@ -434,6 +431,11 @@ impl Server {
         if let Some(durable) = &mut self.durable {
             durable.end_process();
             return true;
+        }
+        if lost.is_none() && self.replica.is_none() {
+            // Its data is lost, and its snapshots with it.
+            let seed = self.seed;
+            self.threads.disk.act(|disk| *disk = SimulatedDisk::new(seed));
         }
         if self.replica.is_some() {
             return true;
@@ -473,21 +475,17 @@ impl Server {
         self.up = true;
         self.forget_timers();
         match &mut self.journal {
-            _ if self.durable.is_some() => {
+            Some(journal) if !journal.is_empty() => {
+                journal.note(at_us, vec![Entry::Start]);
+                self.restore();
+            }
+            _ => {
                 let mut net = lock(net);
                 if let Err(reason) = self.on(&mut net).start_process() {
                     tracing::warn!(reason, "files are refused");
                     self.go_down(&mut net, false);
                     return false;
                 }
-            }
-            Some(journal) if !journal.is_empty() => {
-                journal.note(at_us, vec![Entry::Start]);
-                self.restore();
-            }
-            _ => {
-                self.seed = self.seed.wrapping_add(1);
-                self.driver = Driver::new(engine(self.seed, at_us));
                 if let Some(journal) = &mut self.journal {
                     *journal = Journal::new(at_us);
                 }

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::driver::copy::CopyProgress;
-use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
-use crate::driver::file::BaseOrder;
+use crate::driver::copy::received::Message;
 use crate::driver::flaw::Flaw;
 use crate::driver::round::storing::Storing;
 use crate::driver::switch::{self, FolderLock, Target, Writers};
@@ -17,11 +16,12 @@ use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Step};
 use crate::persist::disk::simulated::Injected;
 use crate::server::durable;
-use crate::server::durable::copy::{Made, Maker, copy_made};
+use crate::server::durable::copy::{CopyReceiver, Made, NewCopy, Received, ToMake, copy_made};
+use crate::server::durable::rewrite::BaseMaker;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
 use crate::torture::sim::disk::{Planted, SharedDisk};
-use crate::torture::sim::machine::{Writer, make_base, writer};
+use crate::torture::sim::machine::{Writer, writer};
 use crate::torture::sim::server::serving::Serving;
 
 /// What a thread has the server do.
@@ -100,16 +100,27 @@ impl Threads {
     }
 
     /// Uses the disk, which is full now and then.
-    pub fn use_disk<T>(&mut self, act: impl FnOnce(&SharedDisk) -> T) -> T {
+    fn use_disk<T>(&mut self, act: impl FnOnce(&SharedDisk) -> T) -> T {
+        let fills = self.fill();
+        let done = act(&self.disk);
+        self.make_room(fills);
+        done
+    }
+
+    /// Fills the disk, now and then. Returns whether it has.
+    pub fn fill(&mut self) -> bool {
         let fills = self.fails() && self.disk.act(|disk| disk.failing()).is_none();
         if fills {
             self.disk.act(|disk| disk.set_failing(Some(Injected::Full)));
         }
-        let done = act(&self.disk);
+        fills
+    }
+
+    /// Makes room again, if it was filled.
+    pub fn make_room(&mut self, fills: bool) {
         if fills {
             self.disk.act(|disk| disk.set_failing(None));
         }
-        done
     }
 
     /// Begins to receive a copy.
@@ -117,11 +128,9 @@ impl Threads {
     /// # Errors
     /// It cannot be received.
     pub fn begin_copy(&mut self, target: Target<Box<Opened>>, copy: (Config, Moment, Arc<CopyProgress>)) -> Result<(), String> {
-        let (config, moment, progress) = copy;
-        let maker = Maker::new(target, Arc::clone(&progress), &config, (self.disk.clone(), 0))?;
+        let receiver = NewCopy::new(target, copy, (self.disk.clone(), 0))?;
         fail_if!(self.fails(), "no thread can be started".to_owned());
-        let receiver = Some(Receiver::new(config, moment, progress));
-        self.copy = Some(Copy { receiver, maker, coming: VecDeque::new(), next_us: 0, keys: 0 });
+        self.copy = Some(Copy { receiver: Box::new(receiver.begin()), coming: VecDeque::new(), next_us: 0, keys: 0 });
         Ok(())
     }
 
@@ -150,33 +159,25 @@ impl Threads {
                 self.copy = Some(copy);
                 break;
             };
-            let Some(receiver) = copy.receiver.take() else { break };
-            match receiver.receive(message) {
-                Taken::More(receiver, wakes) => {
-                    if wakes {
-                        self.inbox.send(|_| ());
-                    }
-                    copy.receiver = Some(receiver);
-                    copy.next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
-                    self.copy = Some(copy);
+            match copy.receiver.receive(message, || self.inbox.send(|_| ())) {
+                Received::More(receiver) => {
+                    let next_us = at_us + if self.hurries { self.random.between(100, 20_000) } else { 0 };
+                    self.copy = Some(Copy { receiver, next_us, ..copy });
                 }
-                Taken::Whole(copied) => {
-                    if let Ok((engine, _)) = &copied {
-                        assert_eq!(engine.keyspace().len(), copy.keys, "the copy has other keys than the server had");
+                Received::Whole(to_make) => {
+                    if let Some(keys) = to_make.keys() {
+                        assert_eq!(keys, copy.keys, "the copy has other keys than the server had");
                     }
-                    self.make(at_us, Making::OfCopy(Box::new(copy.maker), copied));
+                    self.make(at_us, Making::OfCopy(Box::new(to_make)));
                 }
-                Taken::GivenUp => {}
+                Received::GivenUp => {}
             }
         }
     }
 
     /// Begins to make a new base.
-    pub fn make_base(&mut self, at: (u64, Moment), order: BaseOrder) {
-        let lock = self.writers.current().and_then(|writer| writer.lock.clone());
-        let abandoned = Box::new(self.writers.base_abandoned());
-        let base = Base { order, moment: at.1, abandoned, _lock: lock };
-        self.make(at.0, Making::Base(Box::new(base)));
+    pub fn make_base(&mut self, at_us: u64, maker: BaseMaker<Rc<Lock>>) {
+        self.make(at_us, Making::Base(Box::new(maker)));
     }
 
     fn make(&mut self, at_us: u64, making: Making) {
@@ -231,18 +232,20 @@ impl Threads {
     /// It has panicked.
     fn end_making(&mut self, making: Making) {
         match making {
-            Making::Base(base) => {
-                let Base { order, moment, abandoned, _lock } = *base;
-                let number = order.number;
-                let made = self.use_disk(|disk| make_base(disk, order, moment, || !abandoned()));
-                self.inbox.send(move |serving| serving.base_made(number, made));
+            Making::Base(maker) => {
+                let inbox = self.inbox.clone();
+                let tell = |number, made| inbox.send(move |serving| serving.base_made(number, made));
+                self.use_disk(|disk| maker.make(|| Ok(disk.clone()), tell));
             }
-            Making::OfCopy(maker, copied) => {
-                let Some(made) = self.use_disk(|_| maker.make(copied)) else { return };
-                if let Made::Snapshot(_, Err(reason)) | Made::File(Err(reason)) = &made {
-                    assert_ne!(reason, durable::copy::PANICKED);
-                }
-                self.inbox.send(|serving| copy_made(serving, made));
+            Making::OfCopy(to_make) => {
+                let inbox = self.inbox.clone();
+                let tell = |made| {
+                    if let Made::Snapshot(_, Err(reason)) | Made::File(Err(reason)) = &made {
+                        assert_ne!(reason, durable::copy::PANICKED);
+                    }
+                    inbox.send(|serving| copy_made(serving, made));
+                };
+                self.use_disk(|_| to_make.make(tell));
             }
         }
     }
@@ -285,6 +288,12 @@ impl SimWriter {
 }
 
 impl switch::Writer for SimWriter {
+    type Lock = Rc<Lock>;
+
+    fn lock(&self) -> Option<Rc<Lock>> {
+        self.lock.clone()
+    }
+
     fn order(&mut self, order: Order) {
         self.orders.push_back(order);
     }
@@ -304,8 +313,7 @@ impl switch::Writer for SimWriter {
 
 /// A copy of the keyspace that is received.
 struct Copy {
-    receiver: Option<Box<Receiver>>,
-    maker: Maker<SharedDisk, Lock>,
+    receiver: Box<CopyReceiver<SharedDisk, Lock>>,
     /// Messages on the way, and when the next one comes.
     coming: VecDeque<Message>,
     next_us: u64,
@@ -313,17 +321,9 @@ struct Copy {
     keys: usize,
 }
 
-/// A new base.
-struct Base {
-    order: BaseOrder,
-    moment: Moment,
-    abandoned: Box<dyn Fn() -> bool>,
-    _lock: Option<Rc<Lock>>,
-}
-
 /// What a thread makes.
 enum Making {
-    Base(Box<Base>),
+    Base(Box<BaseMaker<Rc<Lock>>>),
     /// What a copy is for.
-    OfCopy(Box<Maker<SharedDisk, Lock>>, Copied),
+    OfCopy(Box<ToMake<SharedDisk, Lock>>),
 }

@@ -38,11 +38,6 @@ pub fn folder_of(config: &Config) -> PathBuf {
     Path::new(&config.dir).join(&config.appenddirname)
 }
 
-/// The snapshot of a configuration; `None` if `dbfilename` is empty.
-pub fn snapshot_of(config: &Config) -> Option<PathBuf> {
-    if config.dbfilename.is_empty() { None } else { Some(Path::new(&config.dir).join(&config.dbfilename)) }
-}
-
 /// What a folder had.
 pub struct LoadedFiles {
     /// Its manifest.
@@ -92,11 +87,6 @@ pub fn load_from<F: LogFolder>(
     Ok((keys, files.finish()))
 }
 
-fn open(path: &Path) -> io::Result<(u64, File)> {
-    let file = File::open(path)?;
-    Ok((file.metadata()?.len(), file))
-}
-
 /// Files that are loaded one after the other. `R` is an open one.
 pub struct Files<R = File> {
     purpose: Purpose,
@@ -113,21 +103,6 @@ pub struct Files<R = File> {
     used_memory: u64,
 }
 
-impl Files {
-    /// A snapshot; `None` if there is no such file.
-    ///
-    /// # Errors
-    /// In words, with the file.
-    pub fn of_snapshot(path: PathBuf) -> Result<Option<Files>, String> {
-        let opened = open(&path);
-        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return Ok(None);
-        }
-        let source = Source::new(path, opened, Format::Snapshot)?;
-        Ok(Some(Files::of(VecDeque::from([source]), Manifest::default(), Purpose::Start { truncates: false })))
-    }
-}
-
 impl<R: Read + Seek> Files<R> {
     /// The files of a manifest. Opens all of them.
     ///
@@ -140,6 +115,19 @@ impl<R: Read + Seek> Files<R> {
     ) -> Result<Files<R>, String> {
         let path = folder.path().to_owned();
         Files::from(&path, |name| folder.source(name), manifest, purpose)
+    }
+
+    /// A snapshot; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// In words, with the file.
+    pub fn of_snapshot<F: LogFolder<Source = R>>(folder: &mut F, name: &[u8]) -> Result<Option<Files<R>>, String> {
+        let opened = folder.source(name);
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        let source = Source::new(folder.path().join(OsStr::from_bytes(name)), opened, Format::Snapshot)?;
+        Ok(Some(Files::of(VecDeque::from([source]), Manifest::default(), Purpose::Start { truncates: false })))
     }
 
     /// The files of a manifest, which `open` opens by their names and tells the lengths of.

@@ -88,8 +88,6 @@ pub struct Process {
     goes_on_us: Option<u64>,
     /// Whether its disk has failed since it began: then it may be unable to go on.
     pub had_bad_disk: bool,
-    /// Whether it cannot go on.
-    pub failed: bool,
 }
 
 impl Replica {
@@ -233,16 +231,7 @@ impl Replica {
         }
         runtime.spawn(Box::pin(running));
         let had_bad_disk = self.bad;
-        let process = Process {
-            worker,
-            machine,
-            transport,
-            _shutdown: shutdown,
-            works: false,
-            goes_on_us: None,
-            had_bad_disk,
-            failed: false,
-        };
+        let process = Process { worker, machine, transport, _shutdown: shutdown, works: false, goes_on_us: None, had_bad_disk };
         self.process = Some(process);
         Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }

@@ -98,8 +98,7 @@ impl Simulation<'_> {
         }
         any |= cluster.send(&mut net);
         let of = &mut self.servers;
-        let ended =
-            (0..cluster.nodes).find(|server| of[*server as usize].take_ended().is_some() || of[*server as usize].cannot_go_on());
+        let ended = (0..cluster.nodes).find(|server| of[*server as usize].take_ended().is_some());
         if let Some(server) = ended {
             net.record(NO_CLIENT, EventKind::Down { server, lost: Some(0) });
             net.at(now_us + AGAIN_US, Event::Up(server));

@@ -8,6 +8,7 @@ use crate::driver::Driver;
 use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::replicated::follower::Follower;
 use crate::driver::round::Driving;
+use crate::engine::config::Config;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -17,7 +18,7 @@ use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::node::{Process, Replica};
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::server::{BEGIN_US, SCRIPT_STEPS_MAX, Server, engine};
+use crate::torture::sim::server::{BEGIN_US, Server};
 
 /// By how much the monotonic clocks of processes differ.
 const CLOCKS_APART_US: u64 = 777_000_123;
@@ -41,13 +42,11 @@ impl Server {
         if replica.hangs(net.now_us).is_some() {
             return false;
         }
-        self.seed = self.seed.wrapping_add(1);
         let origin_us = BEGIN_US + (replica.number * u64::from(replica.index + 3)) % 13 * CLOCKS_APART_US;
-        self.clock = ProcessClock::new(net.now_us, origin_us, replica.wall_ms).with_ppm(runtime.clock(replica.index).ppm);
-        self.driver = Driver::new(engine(self.seed, net.now_us));
-        self.driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
-        self.driver.limit(self.limits);
-        self.driver.plant(replica.flaw.of_driver());
+        let clock = ProcessClock::new(net.now_us, origin_us, replica.wall_ms).with_ppm(runtime.clock(replica.index).ppm);
+        let flaw = replica.flaw.of_driver();
+        self.on(net).begin_process(clock, Config::default(), flaw);
+        let Some(replica) = &mut self.replica else { return false };
         let options = match replica.start(runtime, net.now_us) {
             Ok(options) => options,
             Err(reason) => {
@@ -57,7 +56,9 @@ impl Server {
         };
         self.up = true;
         self.forget_timers();
-        self.on(net).drive(|driver, at| driver.begin_membership(at, options));
+        let mut serving = self.on(net);
+        serving.drive(|driver, at| driver.begin_membership(at, options));
+        serving.run();
         true
     }
 
@@ -88,16 +89,10 @@ impl Server {
     pub(in crate::torture::sim) fn fail(&mut self, net: &mut Net, reason: &str) {
         tracing::error!(reason, "a node cannot go on");
         let damaged = self.replica.as_ref().is_some_and(|replica| replica.damaged);
-        if let Some(process) = self.process().filter(|process| damaged || process.had_bad_disk) {
-            process.failed = true;
-            return;
+        // Its disk may have failed it.
+        if !damaged && !self.process().is_some_and(|process| process.had_bad_disk) {
+            net.record(NO_CLIENT, EventKind::Refused { server: self.number });
         }
-        net.record(NO_CLIENT, EventKind::Refused { server: self.number });
-    }
-
-    /// Whether the node must end: its disk has failed it.
-    pub fn cannot_go_on(&self) -> bool {
-        self.up && self.replica.as_ref().and_then(|replica| replica.process.as_ref()).is_some_and(|process| process.failed)
     }
 
     /// Goes on after the process stood still, before it reads anything that has come meanwhile.

@@ -9,7 +9,7 @@ use crate::base::ids::SessionId;
 use crate::client::{Command, Decoder, Value};
 use crate::driver::connections::turn::{Next, Turn};
 use crate::driver::round::adapter::Adapter;
-use crate::driver::round::{Driving, Socket};
+use crate::driver::round::{Driving, RECEIVED_MAX, Socket};
 use crate::torture::sim::net::Net;
 use crate::torture::sim::server::serving::Serving;
 use crate::torture::sim::server::{REPLY_MAX, Server, Who, hello};
@@ -156,7 +156,7 @@ impl Socket<Serving<'_>> for (SessionId, &mut Local) {
 
     fn receive(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
         fail_if!(self.1.broken, Next::Close);
-        let piece = self.1.input.len().min(self.1.piece);
+        let piece = self.1.input.len().min(self.1.piece).min(RECEIVED_MAX);
         let input: Vec<u8> = self.1.input.drain(..piece).collect();
         fail_if!(input.is_empty() && !self.1.ended, Next::Wait);
         serving.received(self.0, &input, turn)

@@ -13,15 +13,14 @@ use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
-use crate::driver::round::{Driving, RoundEnd, Rounds, Socket, take_turn};
+use crate::driver::round::{ACCEPTED_MAX, Driving, RECEIVED_MAX, RoundEnd, Rounds, Socket, take_turn};
 use crate::driver::switch::{Target, Writers};
 use crate::engine::Action;
 use crate::engine::session::Peer;
 use crate::persist::natives::clock::{BootClock, Moment};
-use crate::server::durable::snapshot::NewSnapshot;
+use crate::server::durable::rewrite::BaseMaker;
 use crate::server::durable::start::{Loading, Starts};
 use crate::torture::sim::disk::SharedDisk;
-use crate::torture::sim::machine::NAME;
 use crate::torture::sim::net::{Event, Net, ToClient};
 use crate::torture::sim::server::{Ended, Server, Session, Who};
 use crate::torture::sim::threads::{Begun, Lock, Opened, SimWriter};
@@ -85,8 +84,7 @@ impl Adapter for Serving<'_> {
     fn open_folder(&mut self) -> Result<Box<Opened>, String> {
         fail_if!(self.server.durable.is_none(), NO_DISK.to_owned());
         fail_if!(self.server.threads.fails(), "the folder cannot be opened".to_owned());
-        let (disk, lock) = self.lock_folder();
-        Opened::anew(disk, lock, NAME.to_vec()).map(Box::new)
+        self.open_anew()
     }
 
     fn new_writer(&mut self, _: &Box<Opened>) -> SimWriter {
@@ -107,25 +105,22 @@ impl Adapter for Serving<'_> {
         self.server.threads.forget_copy();
     }
 
-    fn start_writer(&mut self, files: Begun) -> Result<(), String> {
-        let Serving { server: Server { threads, .. }, net } = self;
-        threads.writers.current_mut().ok_or("it was switched off")?.begin(net.now_us, &threads.disk, files);
+    fn start_writer(&mut self, writer: &mut SimWriter, files: Begun) -> Result<(), String> {
+        writer.begin(self.net.now_us, &self.server.threads.disk, files);
         Ok(())
     }
 
     fn make_base(&mut self, order: BaseOrder) -> Result<(), String> {
-        let at = (self.net.now_us, self.moment());
-        self.server.threads.make_base(at, order);
+        let maker = BaseMaker::new(self, order)?;
+        self.server.threads.make_base(self.net.now_us, maker);
         Ok(())
     }
 
     fn write_snapshot(&mut self) -> Result<(), String> {
-        let moment = self.moment();
-        let Server { threads, driver, .. } = &mut *self.server;
-        threads.use_disk(|disk| {
-            let snapshot = NewSnapshot::new(disk.clone(), driver.engine.config(), (0, 0))?;
-            snapshot.write(&driver.engine, moment, || true).map(drop)
-        })
+        let fills = self.server.threads.fill();
+        let saved = self.save_at_once();
+        self.server.threads.make_room(fills);
+        saved
     }
 
     fn end(&mut self) {
@@ -227,21 +222,24 @@ impl<'a> Rounds for Serving<'a> {
     }
 
     fn accept_some(&mut self) {
-        for who in std::mem::take(&mut self.server.arriving) {
-            self.accept(who);
-        }
+        let some = self.server.arriving.len().min(ACCEPTED_MAX);
+        self.server.arriving.drain(..some).collect::<Vec<_>>().into_iter().for_each(|who| self.accept(who));
     }
 
     fn load_some(&mut self) -> Result<(), String> {
         Starts::load_some(self)
     }
 
-    fn close_connections(&mut self) {
-        self.server.go_down(self.net, false);
+    fn next_load(&mut self) -> Option<Duration> {
+        Starts::next_load(self)
     }
 
-    fn has_own_work(&mut self) -> bool {
-        self.next_load().is_some_and(|wait| wait.is_zero())
+    fn all_connections(&self) -> Vec<SessionId> {
+        self.server.driver.engine.sessions().ids(|_| true)
+    }
+
+    fn has_own_work(&self) -> bool {
+        !self.server.arriving.is_empty()
     }
 }
 
@@ -253,7 +251,7 @@ impl Serving<'_> {
     }
 
     /// Runs a round, and schedules the next one.
-    pub(super) fn run(&mut self) {
+    pub(in crate::torture::sim) fn run(&mut self) {
         match self.run_round() {
             Ok(Some(end)) => self.schedule(end),
             Ok(None) => self.end(Ended::InOrder),
@@ -267,7 +265,6 @@ impl Serving<'_> {
     /// Schedules the next round, if nothing else comes before it.
     fn schedule(&mut self, end: RoundEnd) {
         self.let_threads_work();
-        let load = self.next_load();
         let has_closures = self.has_closures();
         let Serving { server, net } = self;
         server.waited_max = server.waited_max.max(server.driver.waiting());
@@ -275,10 +272,10 @@ impl Serving<'_> {
         let waits_us = match end {
             RoundEnd::GoesOn => Some(ROUND_US),
             RoundEnd::WaitsBriefly(rest) => Some(in_us(rest)),
-            RoundEnd::Waits => None,
+            RoundEnd::Waits(load) => load.map(in_us),
         };
         let wakes_us = has_closures.then_some(WAKE_US);
-        let Some(wait_us) = [waits_us, wakes_us, load.map(in_us)].into_iter().flatten().min() else { return };
+        let Some(wait_us) = [waits_us, wakes_us].into_iter().flatten().min() else { return };
         let next_us = net.now_us + wait_us;
         if server.round_us.is_none_or(|round_us| next_us < round_us) {
             server.round_us = Some(next_us);
@@ -325,14 +322,6 @@ impl Serving<'_> {
         self.driver().wake(id);
     }
 
-    /// Locks the folder of the log.
-    pub(super) fn lock_folder(&mut self) -> (SharedDisk, Lock) {
-        let threads = &mut self.server.threads;
-        let inbox = threads.inbox.clone();
-        let freed = move || inbox.send(|serving| serving.folder_freed());
-        (threads.disk.clone(), threads.writers.folder_locked((), Box::new(freed)))
-    }
-
     /// Notes how far the output of a checked client's session goes now. The engine has granted, or not, by now, whenever that may be
     /// told.
     fn note_written(&mut self, id: SessionId) {
@@ -376,7 +365,8 @@ impl Socket<Serving<'_>> for Open {
 
     fn receive(&mut self, serving: &mut Serving<'_>, turn: &mut Turn) -> Result<(), Next> {
         fail_if!(self.broken, Next::Close);
-        let input = std::mem::take(&mut self.input);
+        let some = self.input.len().min(RECEIVED_MAX);
+        let input: Vec<u8> = self.input.drain(..some).collect();
         fail_if!(input.is_empty() && !self.closed, Next::Wait);
         serving.received(self.id, &input, turn)
     }
@@ -385,6 +375,17 @@ impl Socket<Serving<'_>> for Open {
 impl Starts for Serving<'_> {
     type Disk = SharedDisk;
     type Lock = Lock;
+
+    fn lock_folder(&mut self) -> Result<(SharedDisk, Lock), String> {
+        let threads = &mut self.server.threads;
+        let inbox = threads.inbox.clone();
+        let freed = move || inbox.send(|serving| serving.folder_freed());
+        Ok((threads.disk.clone(), threads.writers.folder_locked((), Box::new(freed))))
+    }
+
+    fn folder_of_snapshots(&self) -> (SharedDisk, u32) {
+        (self.server.threads.disk.clone(), 0)
+    }
 
     fn loading(&mut self) -> &mut Option<Box<Loading<SharedDisk, Lock>>> {
         &mut self.server.loading

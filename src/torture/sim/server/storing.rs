@@ -1,20 +1,18 @@
 //! How a durable server starts from its files, and what its operator does.
 
 use crate::driver::Driver;
-use crate::driver::round::Rounds;
-use crate::driver::round::adapter::Adapter;
+use crate::driver::flaw::Flaw;
 use crate::engine::Engine;
-use crate::server::durable::load::read_manifest;
-use crate::server::durable::start::{Starts, open_files};
+use crate::engine::config::Config;
+use crate::server::durable::start::Starts;
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::disk::Planted;
 use crate::torture::sim::durable::Durable;
-use crate::torture::sim::machine::NAME;
+use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::Event;
 use crate::torture::sim::server::local::Local;
 use crate::torture::sim::server::serving::Serving;
 use crate::torture::sim::server::{Ended, SCRIPT_STEPS_MAX, Server, hello};
-use crate::torture::sim::threads::Opened;
 use crate::torture::sim::world::{Shared, lock};
 
 /// Time after which a server that has ended by itself is started again.
@@ -69,32 +67,36 @@ impl Server {
 }
 
 impl Serving<'_> {
-    /// Starts the process of a durable server, which loads its files.
+    /// Starts a process that is no node, which loads its files.
     ///
     /// # Errors
     /// The files are refused, in words.
     pub(super) fn start_process(&mut self) -> Result<(), String> {
-        let Serving { server: Server { seed, durable, threads, clock, driver, limits, .. }, net } = self;
-        let Some(durable) = durable else { return Ok(()) };
-        *seed = seed.wrapping_add(1);
-        *clock = durable.machine.begin_process(net.now_us);
-        let config = durable.config_to_start(&mut threads.random);
-        *driver = Driver::new(Engine::new(config, *seed, clock.now(net.now_us), crate::commands::table()));
-        driver.limit(*limits);
-        driver.engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
-        if let Planted::OfDriver(flaw) = threads.disk.planted {
-            driver.plant(flaw);
-        }
-        let (mut disk, lock) = self.lock_folder();
-        let manifest = read_manifest(&mut disk, NAME)?;
-        let opened = Opened::to_load(disk, lock, NAME.to_vec());
-        let to_start_from = open_files(opened, manifest, self.driver().engine.config())?;
-        self.begin_to_load(to_start_from)
+        let Serving { server: Server { durable, threads, clock, .. }, net } = self;
+        let (clock, config) = match durable {
+            Some(durable) => (durable.machine.begin_process(net.now_us), durable.config_to_start(&mut threads.random)),
+            None => (*clock, Config::default()),
+        };
+        let flaw = if let Planted::OfDriver(flaw) = threads.disk.planted { flaw } else { Flaw::Nothing };
+        self.begin_process(clock, config, flaw);
+        self.begin_to_load()
+    }
+
+    /// A process begins, with these clocks.
+    pub(in crate::torture::sim) fn begin_process(&mut self, clock: ProcessClock, config: Config, flaw: Flaw) {
+        let Serving { server, net } = self;
+        server.seed = server.seed.wrapping_add(1);
+        server.clock = clock;
+        let mut engine = Engine::new(config, server.seed, clock.now(net.now_us), crate::commands::table());
+        engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
+        server.driver = Driver::new(engine);
+        server.driver.limit(server.limits);
+        server.driver.plant(flaw);
     }
 
     /// The process ends by itself.
     pub(super) fn end(&mut self, how: Ended) {
-        self.end_in_order();
+        self.server.go_down(self.net, false);
         // For what was refused on a full disk, there is room by the next start.
         self.server.ended = Some(if self.server.has_room() { how } else { Ended::InOrder });
         self.server.durable.iter_mut().for_each(Durable::end_process);
