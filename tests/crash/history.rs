@@ -15,11 +15,11 @@ use portcullis::persist::disk::simulated::{Injected, SimulatedDisk};
 use portcullis::server::durable::rewrite::make_base;
 use portcullis::torture::sim::disk::{Planted, SharedDisk};
 use portcullis::torture::sim::durable::config;
-use portcullis::torture::sim::machine::{Machine, NAME, ProcessClock, Writer};
+use portcullis::torture::sim::machine::{Machine, ProcessClock, Writer};
 
 use crate::commands::{CONNECTIONS, draw};
 use crate::random::Random;
-use crate::start::{load, start};
+use crate::start::{NAME, load, start};
 use crate::state::{Restart, State};
 
 /// Processes of a history, one after the other.

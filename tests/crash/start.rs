@@ -10,7 +10,10 @@ use portcullis::server::durable::load::slices::Load;
 use portcullis::server::durable::load::{Files, read_manifest};
 use portcullis::server::durable::start::begin_increment;
 use portcullis::torture::sim::disk::Planted;
-use portcullis::torture::sim::machine::{Machine, NAME, ProcessClock, Writer, writer};
+use portcullis::torture::sim::machine::{Machine, ProcessClock, Writer, writer};
+
+/// `appendfilename`.
+pub const NAME: &[u8] = b"appendonly.aof";
 
 type Loading = Load<std::io::Cursor<Vec<u8>>>;
 

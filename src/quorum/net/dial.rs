@@ -15,7 +15,7 @@ use crate::quorum::runtime::timeout;
 
 /// TCP keep-alive: idle time before the first probe, interval, and number of probes. Pings find a vanished node sooner; this frees
 /// sockets of connections that carry none.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
+pub const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
 
 /// Time within which a socket must be open and its handshake of TLS done.
 const OPEN_TIME: Duration = Duration::from_secs(2);

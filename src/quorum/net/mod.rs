@@ -32,6 +32,8 @@ pub use crate::quorum::cluster::{Cluster, Standing};
 #[cfg(feature = "torture")]
 pub use crate::quorum::sane::Nonsense;
 pub use client::Network;
+#[cfg_attr(not(feature = "torture"), allow(unused_imports))]
+pub use dial::KEEPALIVE;
 pub use dial::{Listener, Platform, Security, System};
 pub use directory::Directory;
 pub use handler::{Failed, Handler, Snapshot};

@@ -38,7 +38,7 @@ pub use progress::{DiskNow, Progress};
 pub use segments::Planted;
 pub use snapshots::{Snapshots, Temporary};
 pub use storage::{LogStore, LogThread, Options};
-pub use worker::Worker;
+pub use worker::{Step, Woken, Worker};
 
 #[cfg(test)]
 mod tests;

@@ -57,12 +57,7 @@ pub struct DiskNow {
 impl Progress {
     /// Notes that an operation of the disk begins. Returns false if another one is not done: then that one goes on.
     pub(super) fn begin_operation(&self) -> bool {
-        self.begin_operation_at(monotonic())
-    }
-
-    /// As [`Progress::begin_operation`], at this time of [`monotonic`].
-    pub(super) fn begin_operation_at(&self, at: Duration) -> bool {
-        let since_us = at.as_micros() as u64 + 1;
+        let since_us = monotonic().as_micros() as u64 + 1;
         self.busy_since_us.compare_exchange(0, since_us, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -128,7 +123,7 @@ mod tests {
         let progress = Progress::default();
         assert_eq!(progress.disk(), DiskNow::default());
         let began = monotonic();
-        assert!(progress.begin_operation_at(began));
+        assert!(progress.begin_operation());
         std::thread::sleep(Duration::from_millis(2));
         assert!(!progress.begin_operation(), "it is tried again, and is as old as before");
         progress.note_refusal();

@@ -54,6 +54,29 @@ pub enum Order {
     Close,
 }
 
+/// What comes after a step of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The disk does its part: [`Woken::Disk`].
+    Disk,
+    /// An order, or another step after this time.
+    Wait(Duration),
+    /// Nothing: the log is closed.
+    End,
+}
+
+/// What the worker goes on by.
+pub enum Woken {
+    /// The disk may do its part.
+    Disk,
+    /// An order.
+    Ordered(Order),
+    /// Nothing was ordered for as long as it was to wait.
+    Idle,
+    /// Nobody can order anything any more, or is to.
+    Gone,
+}
+
 /// Who waits for a sync.
 enum Waiting {
     Append(IOFlushed<Types>),
@@ -87,7 +110,7 @@ pub fn lock(memory: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The state of the log's thread. It also runs without a thread, step by step: [`Worker::turn`].
+/// The state of the log's thread. It also runs without a thread, step by step: [`Worker::go_on`].
 pub struct Worker<D: Disk> {
     segments: Segments<D>,
     memory: Arc<Mutex<Memory>>,
@@ -139,36 +162,87 @@ impl<D: Disk> Worker<D> {
 
     /// Runs until it is closed, or until nobody can order anything any more.
     pub(super) fn run(mut self) {
+        let mut step = self.next_step(true);
         loop {
-            let woken = self.orders.recv_timeout(self.wait());
-            let is_idle = matches!(woken, Err(RecvTimeoutError::Timeout));
-            match woken {
-                Ok(order) => self.take(order),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.closing = true,
-            }
-            if !self.go_on(is_idle) {
-                return;
-            }
+            let woken = match step {
+                Step::Disk => Woken::Disk,
+                Step::Wait(wait) => match self.orders.recv_timeout(wait) {
+                    Ok(order) => Woken::Ordered(order),
+                    Err(RecvTimeoutError::Timeout) => Woken::Idle,
+                    Err(RecvTimeoutError::Disconnected) => Woken::Gone,
+                },
+                Step::End => return,
+            };
+            step = self.go_on(woken);
         }
     }
 
-    /// How long it waits for an order. Then it goes on all the same.
-    pub fn wait(&self) -> Duration {
-        match self.stuck {
+    /// Goes on after a step.
+    pub fn go_on(&mut self, woken: Woken) -> Step {
+        let mut may_retry = true;
+        match woken {
+            Woken::Disk => may_retry = self.work(),
+            Woken::Ordered(order) => self.take(order),
+            Woken::Idle if !self.stuck => self.tidy(),
+            Woken::Idle => {}
+            Woken::Gone => self.closing = true,
+        }
+        self.next_step(may_retry)
+    }
+
+    /// Takes the next order, if there is one.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code, reason = "the log's thread waits for it"))]
+    pub fn next_order(&self) -> Option<Order> {
+        self.orders.try_recv().ok()
+    }
+
+    /// Takes what was ordered meanwhile, and tells what comes next. `may_retry`: what the disk has not taken may be tried again now.
+    fn next_step(&mut self, may_retry: bool) -> Step {
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+        if let Some(reason) = self.failed.clone() {
+            self.refuse_all(&reason);
+        } else if self.segments.owes() || self.current.is_some() || !self.queue.is_empty() {
+            if may_retry {
+                self.progress.begin_operation();
+                return Step::Disk;
+            }
+        } else {
+            self.progress.end_operation();
+            self.unstick();
+        }
+        if self.closing {
+            self.close();
+            return Step::End;
+        }
+        Step::Wait(match self.stuck {
             true => AGAIN,
             false if self.segments.wants_space() => IDLE,
             false if self.new_committed().is_some() => IDLE,
             false => LOOK,
-        }
+        })
     }
 
-    /// Goes on after a wait. `is_idle`: nothing was ordered meanwhile. Returns false when it was closed.
-    pub fn go_on(&mut self, is_idle: bool) -> bool {
-        if is_idle && !self.stuck {
-            self.tidy();
+    /// The disk does its part of a step. Returns whether it has.
+    fn work(&mut self) -> bool {
+        match self.step() {
+            Ok(()) => return true,
+            Err(Trouble::Again(error)) => self.stick(&error.to_string()),
+            Err(Trouble::Fatal(reason)) => self.fail(reason),
         }
-        self.turn()
+        false
+    }
+
+    /// Carries out all that has been ordered, as far as the disk lets it: as the log's thread, if the disk took no time. Returns false
+    /// when it was closed.
+    #[cfg_attr(not(any(test, feature = "torture")), allow(dead_code, reason = "tests and simulations use it"))]
+    pub fn turn(&mut self) -> bool {
+        let mut step = self.next_step(true);
+        while step == Step::Disk {
+            step = self.go_on(Woken::Disk);
+        }
+        step != Step::End
     }
 
     /// Takes an order. Reads are answered at once.
@@ -192,73 +266,18 @@ impl<D: Disk> Worker<D> {
         }
     }
 
-    /// Takes what has been ordered, and answers reads. Returns whether there is work for [`Worker::turn`].
-    pub fn is_asked(&mut self) -> bool {
-        while let Ok(order) = self.orders.try_recv() {
-            self.take(order);
-        }
-        self.closing || !self.queue.is_empty() || self.current.is_some() || self.segments.owes()
-    }
-
-    /// Notes that the disk begins with what was ordered, at this time of `monotonic`: for simulations, where it takes no time.
-    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
-    pub fn begin_at(&self, at: Duration) {
-        self.progress.begin_operation_at(at);
-    }
-
-    /// Whether the disk could not be written the last time.
-    #[cfg_attr(not(feature = "torture"), allow(dead_code))]
-    pub fn is_stuck(&self) -> bool {
-        self.stuck
-    }
-
-    /// Carries out all that has been ordered, as far as the disk lets it. Returns false when it was closed.
-    pub fn turn(&mut self) -> bool {
-        loop {
-            while let Ok(order) = self.orders.try_recv() {
-                self.take(order);
-            }
-            if self.failed.is_none() {
-                match self.step() {
-                    Ok(true) => continue,
-                    Ok(false) => {
-                        self.progress.end_operation();
-                        self.unstick();
-                    }
-                    Err(Trouble::Again(error)) => self.stick(&error.to_string()),
-                    Err(Trouble::Fatal(reason)) => self.fail(reason),
-                }
-            }
-            if let Some(reason) = &self.failed {
-                let reason = reason.clone();
-                self.refuse_all(&reason);
-            }
-            if !self.closing {
-                return true;
-            }
-            self.close();
-            return false;
-        }
-    }
-
-    /// Gathers, writes and syncs a group. Returns whether there was one.
-    fn step(&mut self) -> Result<bool, Trouble> {
+    /// Pays what is owed, or gathers, writes and syncs a group.
+    fn step(&mut self) -> Result<(), Trouble> {
         if self.segments.owes() {
-            self.progress.begin_operation();
             self.segments.pay()?;
             self.progress.unready.store(false, Ordering::Relaxed);
             self.progress.end_operation();
+            return Ok(());
         }
         if self.current.is_none() {
-            let lineage = match self.queue.front() {
-                None => return Ok(false),
-                Some(Order::Belong(lineage, _)) => Some(*lineage),
-                Some(_) => None,
-            };
-            if let Some(lineage) = lineage {
-                return self.belong(lineage).map(|()| true);
+            if let Some(Order::Belong(lineage, _)) = self.queue.front() {
+                return self.belong(*lineage);
             }
-            self.progress.begin_operation();
             if self.segments.is_full() {
                 self.segments.begin_next()?;
             }
@@ -281,14 +300,14 @@ impl<D: Disk> Worker<D> {
     }
 
     /// Writes and syncs what is gathered.
-    fn write_current(&mut self) -> Result<bool, Trouble> {
-        let Some(current) = &mut self.current else { return Ok(false) };
+    fn write_current(&mut self) -> Result<(), Trouble> {
+        let Some(current) = &mut self.current else { return Ok(()) };
         match self.segments.write(&current.group) {
             Err(Trouble::Again(_)) if self.planted == Planted::WriteErrorIgnored => {
                 let waiting = self.current.take().map(|current| current.waiting).unwrap_or_default();
                 waiting.into_iter().for_each(|waiting| waiting.tell(Ok(())));
                 self.progress.end_operation();
-                return Ok(true);
+                return Ok(());
             }
             written => written?,
         }
@@ -296,7 +315,7 @@ impl<D: Disk> Worker<D> {
             current.waiting.drain(..).for_each(|waiting| waiting.tell(Ok(())));
         }
         let unsynced_vote = self.planted == Planted::VoteNotSynced && current.entries == 0;
-        let Some(current) = self.current.take() else { return Ok(false) };
+        let Some(current) = self.current.take() else { return Ok(()) };
         if let Some(append) = current.append {
             let mut memory = lock(&self.memory);
             memory.note_written(append);
@@ -320,7 +339,7 @@ impl<D: Disk> Worker<D> {
         }
         self.note_size();
         self.progress.end_operation();
-        Ok(true)
+        Ok(())
     }
 
     fn note_size(&self) {
@@ -395,7 +414,7 @@ impl<D: Disk> Worker<D> {
         if self.new_committed().is_some() {
             // It becomes a group like any other: if it is written in part, nothing else may take its place.
             let written = match self.gather() {
-                Ok(()) => self.write_current().map(drop),
+                Ok(()) => self.write_current(),
                 Err(reason) => Err(Trouble::Fatal(reason)),
             };
             match written {
@@ -447,7 +466,7 @@ impl<D: Disk> Worker<D> {
     }
 
     /// Ends. What a full disk has not taken was not acknowledged.
-    fn close(&mut self) {
+    pub fn close(&mut self) {
         if self.failed.is_none() && !self.stuck {
             self.tidy();
             // After a clean end there is nothing in the last segment that the next start would have to copy.

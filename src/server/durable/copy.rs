@@ -11,7 +11,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
@@ -23,16 +22,7 @@ use crate::engine::config::Config;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::folder::LogFolder;
 use crate::server::durable::snapshot::NewSnapshot;
-use crate::server::durable::start::Starts;
-use crate::server::durable::{Begun, Opened};
-use crate::server::shell::Shell;
-
-/// Stack of a thread with an engine, in bytes: values are nested as deep as for the executor.
-pub const ENGINE_STACK: usize = 64 << 20;
-/// How much nicer than the executor the threads are that make files beside it. With 5, clients of a machine of two processors
-/// noticed a new base twice as much; with 19, or without a share of their own (`SCHED_IDLE`), a busy machine hardly ever makes
-/// one.
-const NICER: i32 = 10;
+use crate::server::durable::switch::{Begun, Opened};
 
 /// Makes something on the calling thread. A panic is an error, so that what is made is not in progress for ever: only this thread has
 /// seen what it worked on.
@@ -41,12 +31,6 @@ const NICER: i32 = 10;
 /// Those of `make`, and a panic.
 pub fn caught<T>(make: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|_| Err(PANICKED.to_owned()))
-}
-
-/// Makes the calling thread yield to others.
-pub fn be_nice() {
-    // It is as good as any other where the system does not allow it.
-    let _ = rustix::process::nice(NICER);
 }
 
 /// Why there is nothing of what a thread was to make that has panicked.
@@ -173,41 +157,5 @@ pub fn copy_made<F: LogFolder, L, A: Adapter<Files = Begun<F, L>>>(adapter: &mut
     match made {
         Made::Snapshot(number, made) => adapter.snapshot_made(number, made),
         Made::File(made) => adapter.file_made(made),
-    }
-}
-
-impl Shell {
-    /// Begins to receive a copy, on a thread of its own, which then makes of it what it is for.
-    #[cold]
-    pub(in crate::server) fn spawn_copy(
-        &mut self,
-        target: Target<Box<Opened>>,
-        moment: Moment,
-        progress: Arc<CopyProgress>,
-    ) -> Result<(), String> {
-        let Some(control) = self.control.clone() else { return Err("the server has no event loop".to_owned()) };
-        let config = self.driver.engine.config().clone();
-        let into = self.folder_of_snapshots();
-        let copy = NewCopy::new(target, (config, moment, progress), into)?;
-        let (messages, received) = mpsc::channel::<Message>();
-        let thread = std::thread::Builder::new().name("copying".into()).stack_size(ENGINE_STACK);
-        let spawned = thread.spawn(move || {
-            be_nice();
-            let mut receiver = Box::new(copy.begin());
-            // Without a sender, the executor is gone, or has given up.
-            for message in received {
-                // An order that does nothing wakes the event loop, which goes on copying.
-                match receiver.receive(message, || _ = control.send(Box::new(|_| ()))) {
-                    Received::More(more) => receiver = more,
-                    Received::Whole(to_make) => {
-                        return to_make.make(|made| _ = control.send(Box::new(|shell| copy_made(shell, made))));
-                    }
-                    Received::GivenUp => return,
-                }
-            }
-        });
-        spawned.map_err(|error| format!("cannot start a thread: {error}"))?;
-        self.background.copying = Some(messages);
-        Ok(())
     }
 }

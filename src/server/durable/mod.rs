@@ -6,12 +6,13 @@
 //!                          └──────────────── settled ◀───────────────────┘
 //! ```
 //!
-//! At the start, [`load`] reads the folder or a snapshot, and [`crate::driver::replay`] applies it to a second engine, in slices
-//! between the turns of the event loop ([`load::slices`]); then [`start`] begins a new increment. [`load::upgrade`] takes over a
-//! file of Redis 6. Which output waits, and when a batch is handed on, the driver decides ([`crate::driver::log`]); [`log`] asks
-//! it at the end of each turn of the event loop. [`log_thread`] has them written ([`crate::persist::append::log_writer`]).
-//! [`rewrite`] makes a new base from the files, [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace
-//! ([`copy`]). [`reload`] loads the files into the running server.
+//! At a start, [`start`] opens the folder or a snapshot, [`load`] reads it, and [`crate::driver::replay`] applies it to a second
+//! engine, in slices between the turns of the event loop ([`load::slices`]); then a new increment begins. [`load::upgrade`] takes
+//! over a file of Redis 6. Which output waits, and when a batch is handed on, the driver decides ([`crate::driver::log`]).
+//! [`log_thread`] has batches written ([`crate::persist::append::log_writer`]). [`rewrite`] makes a new base from the files,
+//! [`snapshot`] an RDB file and [`switch`] a first base from a copy of the keyspace ([`copy`]), on [`threads`] of their own.
+//! [`reload`] loads the files into the running server. All but `threads`, `log_thread`, `reload` and `upgrade` works on any disk:
+//! the simulation of `torture` runs it, too.
 //! `check` reads files without a server.
 //!
 //! The directives are Redis's: `appendonly`, `appendfsync`, `dir`, `appenddirname`, `appendfilename`, `aof-load-truncated`,
@@ -24,13 +25,13 @@ pub mod copy;
 pub mod folder;
 pub mod load;
 pub mod lock;
-pub mod log;
 pub mod log_thread;
 pub mod reload;
 pub mod rewrite;
 pub mod snapshot;
 pub mod start;
 pub mod switch;
+pub mod threads;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,16 +41,14 @@ use std::thread::JoinHandle;
 use crate::driver::copy::received::Message;
 use crate::driver::round::storing::Storing;
 use crate::driver::switch::{Writer, Writers};
-use crate::persist::append::files::Files;
-use crate::persist::append::log_writer::{LogWriter, Order, Progress, Syncs};
-use crate::persist::append::manifest::Manifest;
-use crate::persist::disk::Disk;
+use crate::persist::append::log_writer::{LogWriter, Order};
 #[cfg(feature = "quorum")]
 use crate::server::durable::folder::Hang;
 use crate::server::durable::folder::{Folder, words};
 use crate::server::durable::lock::FolderLock;
 use crate::server::durable::log_thread::Process;
 use crate::server::durable::start::Loading;
+use crate::server::durable::switch::{Begun, Opened};
 use crate::server::net::control::Control;
 use crate::server::shell::Shell;
 
@@ -124,35 +123,5 @@ impl Writer for Box<LogThread> {
     fn order(&mut self, order: Order) {
         // The thread ends only after a failure that it reported.
         let _ = self.orders.send(order);
-    }
-}
-
-/// What the writer of a log begins with. `L` keeps the folder locked.
-pub struct Begun<F: Disk = Folder, L = FolderLock> {
-    /// The files.
-    pub files: Files<F>,
-    /// Keeps their folder locked.
-    pub lock: L,
-    /// `appendfsync`.
-    pub syncs: Syncs,
-    /// What others see of the writer.
-    pub progress: Arc<Progress>,
-}
-
-/// A folder that this process has locked. `L` keeps the lock.
-pub struct Opened<F = Folder, L = FolderLock> {
-    /// The folder.
-    pub folder: F,
-    lock: L,
-    /// `appendfilename`.
-    name: Vec<u8>,
-    /// What replaces what is in the folder, if the file is switched on.
-    manifest: Manifest,
-}
-
-impl<F, L> Opened<F, L> {
-    /// A folder whose files are loaded.
-    pub fn to_load(folder: F, lock: L, name: Vec<u8>) -> Opened<F, L> {
-        Opened { folder, lock, name, manifest: Manifest::default() }
     }
 }

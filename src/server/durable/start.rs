@@ -19,16 +19,14 @@ use crate::persist::append::log_writer::{Progress, Syncs};
 use crate::persist::append::manifest::Manifest;
 use crate::persist::disk::DiskError;
 use crate::persist::resume::Last;
-use crate::server::durable::folder::{Folder, LogFolder};
+use crate::server::durable::folder::LogFolder;
 use crate::server::durable::load::slices::Load;
-use crate::server::durable::load::upgrade;
-use crate::server::durable::load::{Files, LoadedFiles, folder_of, read_manifest};
-use crate::server::durable::lock::{FolderLock, lock};
+use crate::server::durable::load::{Files, LoadedFiles, read_manifest};
 use crate::server::durable::snapshot::{NewSnapshot, remove_temporary};
-use crate::server::durable::{Begun, Opened, switch};
-use crate::server::shell::Shell;
+use crate::server::durable::switch;
+use crate::server::durable::switch::{Begun, Opened};
 
-fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
+pub(super) fn unwritable(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("Can't open or create append-only dir {}: {error}", path.display())
 }
 
@@ -246,39 +244,5 @@ pub trait Starts: Adapter<Folder = Box<Opened<Self::Disk, Self::Lock>>, Files = 
         }
         self.loaded();
         Ok(())
-    }
-}
-
-impl Starts for Shell {
-    type Disk = Folder;
-    type Lock = FolderLock;
-
-    fn lock_folder(&mut self) -> Result<(Folder, FolderLock), String> {
-        let path = folder_of(self.driver.engine.config());
-        let control = self.control.clone().ok_or("the server has no event loop")?;
-        let folder = Folder::open(&path).map_err(|error| unwritable(&path, &error))?;
-        let freed: Box<dyn Fn() + Send + Sync> = Box::new(move || _ = control.send(Box::new(Shell::folder_freed)));
-        Ok((folder, self.background.writers.folder_locked(lock(&path)?, freed)))
-    }
-
-    fn folder_of_snapshots(&self) -> (Folder, u32) {
-        (Folder::at(Path::new(&self.driver.engine.config().dir)), std::process::id())
-    }
-
-    fn upgrade(&mut self, folder: &mut Folder, manifest: Option<&Manifest>) -> Result<Option<Manifest>, String> {
-        let config = self.driver.engine.config();
-        let (name, old) = (&config.appendfilename, Path::new(&config.dir).join(&config.appendfilename));
-        let path = folder.path().to_owned();
-        let is_wanted = upgrade::is_wanted(&old, &path.join(name), manifest, name.as_bytes());
-        is_wanted.then(|| upgrade::upgrade(folder, &old, &path, name)).transpose()
-    }
-
-    fn loading(&mut self) -> &mut Option<Box<Loading<Folder, FolderLock>>> {
-        &mut self.background.loading
-    }
-
-    fn loaded(&mut self) {
-        // Nobody waits if the server was told to end meanwhile.
-        self.background.tells.take().into_iter().for_each(|tells| _ = tells.send(()));
     }
 }

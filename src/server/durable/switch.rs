@@ -2,16 +2,50 @@
 //! ([`crate::driver::switch`]). Files of an earlier time are replaced, as in Redis.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::driver::file::Beginning;
 use crate::engine::Engine;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::files::Files;
+use crate::persist::append::log_writer::{Progress, Syncs};
+use crate::persist::append::manifest::Manifest;
+use crate::persist::disk::Disk;
 use crate::persist::resume::{Last, manifest_name};
 use crate::server::durable::folder::{Folder, LogFolder};
 use crate::server::durable::load::read_manifest;
+use crate::server::durable::lock::FolderLock;
 use crate::server::durable::rewrite::{TEMPORARY, put_base};
-use crate::server::durable::{Begun, Opened};
+
+/// What the writer of a log begins with. `L` keeps the folder locked.
+pub struct Begun<F: Disk = Folder, L = FolderLock> {
+    /// The files.
+    pub files: Files<F>,
+    /// Keeps their folder locked.
+    pub lock: L,
+    /// `appendfsync`.
+    pub syncs: Syncs,
+    /// What others see of the writer.
+    pub progress: Arc<Progress>,
+}
+
+/// A folder that this process has locked. `L` keeps the lock.
+pub struct Opened<F = Folder, L = FolderLock> {
+    /// The folder.
+    pub folder: F,
+    pub(super) lock: L,
+    /// `appendfilename`.
+    pub(super) name: Vec<u8>,
+    /// What replaces what is in the folder, if the file is switched on.
+    manifest: Manifest,
+}
+
+impl<F, L> Opened<F, L> {
+    /// A folder whose files are loaded.
+    pub fn to_load(folder: F, lock: L, name: Vec<u8>) -> Opened<F, L> {
+        Opened { folder, lock, name, manifest: Manifest::default() }
+    }
+}
 
 /// Checks that there can be a folder for the append-only file, before `CONFIG SET appendonly yes` succeeds.
 ///

@@ -7,7 +7,7 @@ use crate::driver::replicated::asked::NodeAdapter;
 use crate::engine::config::Config;
 use crate::quorum::node::{Application, Asked};
 use crate::quorum::types::{Batch, SnapshotFile};
-use crate::server::durable::copy::{ENGINE_STACK, be_nice};
+use crate::server::durable::threads::{ENGINE_STACK, be_nice};
 use crate::server::net::control::Control;
 use crate::server::replicated::content;
 use crate::server::shell::Shell;

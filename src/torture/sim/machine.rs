@@ -12,8 +12,6 @@ use crate::persist::disk::DiskError;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::SharedDisk;
 
-/// `appendfilename`.
-pub const NAME: &[u8] = b"appendonly.aof";
 /// Maximum length of a file.
 pub const FILE_MAX: usize = 1 << 30;
 /// Monotonic time at the start of a process, in microseconds.

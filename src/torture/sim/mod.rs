@@ -27,7 +27,7 @@ use crate::torture::random::Random;
 use crate::torture::sim::executor::Executor;
 use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::replica::cluster::Cluster;
-use crate::torture::sim::replica::node::Replica;
+use crate::torture::sim::replica::node::{End, Replica};
 use crate::torture::sim::server::{Ended, Server};
 use crate::torture::sim::world::{Shared, SimWorld, lock};
 use crate::torture::workload::{self, Setup};
@@ -304,7 +304,8 @@ impl Simulation<'_> {
             Injection::Down { server, lost, again_after_us } => {
                 drop(net);
                 let of = &mut self.servers[server as usize];
-                let went = if of.ends_in_order() && self.random.percent(50) {
+                let in_order = of.ends_in_order() && self.random.percent(50);
+                let went = if in_order {
                     // A node that leads ends later, when another one does.
                     of.terminate(&self.net)
                 } else {
@@ -313,7 +314,7 @@ impl Simulation<'_> {
                     of.down(&self.net, lost, silent)
                 };
                 if went {
-                    self.end_node(server, false);
+                    self.end_node(server, if in_order { End::InOrder } else { End::Killed });
                     let mut net = lock(&self.net);
                     net.record(NO_CLIENT, EventKind::Down { server, lost });
                     net.at(now_us + again_after_us, Event::Up(server));
@@ -322,7 +323,7 @@ impl Simulation<'_> {
             Injection::PowerLoss { server, wall_step_ms, again_after_us } => {
                 drop(net);
                 if self.servers[server as usize].lose_power(&self.net, wall_step_ms) {
-                    self.end_node(server, true);
+                    self.end_node(server, End::PowerLost);
                     self.step_node(server, wall_step_ms);
                     let mut net = lock(&self.net);
                     net.record(NO_CLIENT, EventKind::PowerLoss { server, wall_step_ms });

@@ -51,9 +51,9 @@ impl Inbox {
 /// Keeps the folder of a log locked.
 pub type Lock = FolderLock<(), Box<dyn Fn()>>;
 /// A folder that is locked.
-pub type Opened = durable::Opened<SharedDisk, Lock>;
+pub type Opened = durable::switch::Opened<SharedDisk, Lock>;
 /// The files that a writer begins with.
-pub type Begun = durable::Begun<SharedDisk, Lock>;
+pub type Begun = durable::switch::Begun<SharedDisk, Lock>;
 
 /// The threads of a process.
 pub struct Threads {
@@ -272,7 +272,7 @@ impl Default for SimWriter {
 impl SimWriter {
     /// The thread begins with these files.
     pub fn begin(&mut self, at_us: u64, disk: &SharedDisk, begun: Begun) {
-        let durable::Begun { files, lock, syncs, progress } = begun;
+        let durable::switch::Begun { files, lock, syncs, progress } = begun;
         (self.writer, self.lock) = (Some(Box::new(writer(disk, files, syncs, progress, at_us))), Some(Rc::new(lock)));
         self.until_us = Some(at_us);
     }

@@ -16,12 +16,13 @@ use crate::torture::sim::replica::disk::NodeDisk;
 pub struct SimMachine {
     asked: Arc<Mutex<VecDeque<Asked>>>,
     disk: NodeDisk,
+    config: Config,
 }
 
 impl SimMachine {
-    /// A machine with this disk.
-    pub fn new(disk: NodeDisk) -> SimMachine {
-        SimMachine { asked: Arc::default(), disk }
+    /// A machine with this disk, for a server with this configuration.
+    pub fn new(disk: NodeDisk, config: Config) -> SimMachine {
+        SimMachine { asked: Arc::default(), disk, config }
     }
 
     /// Whether anything was asked.
@@ -51,7 +52,7 @@ impl Application for SimMachine {
             None => None,
         };
         let mut bytes = Vec::new();
-        content::compact_into(&Config::default(), previous, batches, &mut bytes)?;
+        content::compact_into(&self.config, previous, batches, &mut bytes)?;
         self.disk.write(into, &bytes)
     }
 }

@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::replicated::MemberOptions;
+use crate::engine::config::Config;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::quorum::net::{ClientAddress, Security, Shutdown, Transport};
 use crate::quorum::node::{self, Opened};
-use crate::quorum::store::{Options, Owner, Snapshots, Worker};
+use crate::quorum::store::{Options, Owner, Snapshots, Step, Woken, Worker};
 use crate::quorum::types::NodeId;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -82,10 +84,11 @@ pub struct Process {
     pub machine: SimMachine,
     transport: Transport,
     _shutdown: Shutdown,
-    /// Whether the thread of the log works on orders, and when it goes on: when the disk has done what it waits for, or nothing was
-    /// ordered for long enough.
-    works: bool,
+    /// What the thread of the log waits for, and until when, once that is known.
+    step: Step,
     goes_on_us: Option<u64>,
+    /// Whether what carries out the node's orders has ended.
+    ended: Arc<AtomicBool>,
     /// Whether its disk has failed since it began: then it may be unable to go on.
     pub had_bad_disk: bool,
 }
@@ -198,11 +201,11 @@ impl Replica {
         self.home.is_some()
     }
 
-    /// Starts a process from the node's files. Returns what its driver becomes a member with.
+    /// Starts a process with this configuration from the node's files. Returns what its driver becomes a member with.
     ///
     /// # Errors
     /// The files are refused, in words.
-    pub fn start(&mut self, runtime: &mut Runtime, now_us: u64) -> Result<MemberOptions, String> {
+    pub fn start(&mut self, runtime: &mut Runtime, now_us: u64, config: Config) -> Result<MemberOptions, String> {
         self.number += 1;
         runtime.enter(self.index, now_us);
         let (index, (sockets, votes)) = (self.index, self.shared.clone());
@@ -221,7 +224,7 @@ impl Replica {
             security: Security::default(),
             timing: timing(),
         };
-        let machine = SimMachine::new(self.disk.clone());
+        let machine = SimMachine::new(self.disk.clone(), config);
         let listen = move || Ok(SimListener::new(index, sockets));
         let handler = move |raft: &node::Raft<_, _>| Voting { handler: raft.clone(), node: index, votes };
         let opened = node::open(options, machine.clone(), listen, handler)?;
@@ -229,26 +232,45 @@ impl Replica {
         if self.flaw == Flaw::AnyCluster {
             transport.take_any_cluster();
         }
-        runtime.spawn(Box::pin(running));
-        let had_bad_disk = self.bad;
-        let process = Process { worker, machine, transport, _shutdown: shutdown, works: false, goes_on_us: None, had_bad_disk };
-        self.process = Some(process);
+        let ended = Arc::<AtomicBool>::default();
+        let ends = Arc::clone(&ended);
+        runtime.spawn(Box::pin(async move {
+            running.await;
+            ends.store(true, Ordering::Relaxed);
+        }));
+        self.process = Some(Process {
+            worker,
+            machine,
+            transport,
+            _shutdown: shutdown,
+            step: Step::Wait(Duration::ZERO),
+            goes_on_us: None,
+            ended,
+            had_bad_disk: self.bad,
+        });
         Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }
 
-    /// The process ends, and with it the `driver`'s node. With `power` the machine loses its power: what was not synced may be
-    /// lost, and a write may be torn.
-    pub fn end_process(&mut self, runtime: &mut Runtime, driver: &mut Driver, now_us: u64, power: bool) {
+    /// The process ends, and with it the `driver`'s node.
+    pub fn end_process(&mut self, runtime: &mut Runtime, driver: &mut Driver, now_us: u64, how: End) {
         let Some(mut process) = self.process.take() else { return };
         self.works_since_us = None;
         runtime.enter(self.index, now_us);
-        if power {
-            lock(&self.shared.0).power_lost(self.index);
-        }
-        if power && process.worker.is_asked() {
-            let torn = self.random.below(TORN_MAX);
-            self.disk.act(|disk| disk.crash_at(disk.operations() + torn));
-            process.worker.turn();
+        match how {
+            End::InOrder => {
+                driver.end_membership();
+                // As long as that takes. A disk that fails has no end.
+                let is_over = |process: &mut Process| !process.worker.turn() || process.ended.load(Ordering::Relaxed);
+                while !is_over(&mut process) && runtime.run(now_us) {}
+                process.worker.close();
+            }
+            End::Killed => {}
+            End::PowerLost => {
+                lock(&self.shared.0).power_lost(self.index);
+                let torn = self.random.below(TORN_MAX);
+                self.disk.act(|disk| disk.crash_at(disk.operations() + torn));
+                process.worker.turn();
+            }
         }
         // What the end of the tasks would do to the disk is not done.
         let kept = self.disk.act(|disk| std::mem::replace(disk, SimulatedDisk::new(0)));
@@ -256,7 +278,7 @@ impl Replica {
         driver.end_membership();
         runtime.crash(self.index);
         self.disk = NodeDisk::new(kept);
-        self.disk.act(|disk| if power { disk.restart() } else { disk.restart_process() });
+        self.disk.act(|disk| if how == End::PowerLost { disk.restart() } else { disk.restart_process() });
     }
 
     /// The node loses its disk. Its process must have ended.
@@ -289,31 +311,32 @@ impl Replica {
 
     /// Lets the thread of the log take what was ordered, if it waits for that. Returns after how long [`Replica::worked`] must be called,
     /// unless that is known already.
-    pub fn work(&mut self, now_us: u64, runtime: &Runtime) -> Option<u64> {
+    pub fn work(&mut self, now_us: u64) -> Option<u64> {
         let process = self.process.as_mut()?;
         if process.transport.standing().votes && self.home.is_none() {
             self.has_joined = true;
             // It has read its files.
             self.damaged = false;
         }
-        let Process { worker, works, goes_on_us, .. } = process;
-        if *works {
-            return None;
-        }
-        *works = worker.is_asked();
-        if !*works && goes_on_us.is_some_and(|goes_on_us| goes_on_us > now_us) {
-            return None;
-        }
-        let mut wait_us = worker.wait().as_micros() as u64;
-        if *works {
-            self.works_since_us = Some(now_us);
-            worker.begin_at(Duration::from_micros(runtime.clock(self.index).elapsed_us(now_us)));
-            if !worker.is_stuck() {
-                // A disk mostly takes a moment, and sometimes much longer.
-                let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
-                wait_us = self.random.between(200, longest_us);
+        let Process { worker, step, goes_on_us, .. } = process;
+        if let Step::Wait(_) = step {
+            if let Some(order) = worker.next_order() {
+                (*step, *goes_on_us) = (worker.go_on(Woken::Ordered(order)), None);
             }
         }
+        if goes_on_us.is_some() {
+            return None;
+        }
+        let wait_us = match step {
+            Step::Wait(wait) => wait.as_micros() as u64,
+            Step::Disk => {
+                self.works_since_us = Some(now_us);
+                // A disk mostly takes a moment, and sometimes much longer.
+                let longest_us = if self.random.percent(5) { 50_000 } else { 2_000 };
+                self.random.between(200, longest_us)
+            }
+            Step::End => return None,
+        };
         *goes_on_us = Some(now_us + wait_us);
         Some(wait_us)
     }
@@ -324,8 +347,19 @@ impl Replica {
         if process.goes_on_us.take_if(|goes_on_us| *goes_on_us <= now_us).is_none() {
             return;
         }
-        let is_idle = !std::mem::take(&mut process.works);
         self.works_since_us = None;
-        process.worker.go_on(is_idle);
+        let woken = if process.step == Step::Disk { Woken::Disk } else { Woken::Idle };
+        process.step = process.worker.go_on(woken);
     }
+}
+
+/// How a process of a node ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As a server does that is told to.
+    InOrder,
+    /// At once.
+    Killed,
+    /// Together with its machine: what was not synced may be lost, and a write may be torn.
+    PowerLost,
 }

@@ -9,6 +9,7 @@ use crate::quorum::types::NodeId;
 use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::sim::Simulation;
 use crate::torture::sim::net::Event;
+use crate::torture::sim::replica::node::End;
 use crate::torture::sim::replica::sockets::host;
 use crate::torture::sim::server::local::LocalId;
 use crate::torture::sim::world::lock;
@@ -160,7 +161,7 @@ impl Simulation<'_> {
         if !self.servers[node as usize].down(&self.net, Some(0), false) {
             return;
         }
-        self.end_node(node, false);
+        self.end_node(node, End::Killed);
         if let Some(replica) = &mut self.servers[node as usize].replica {
             replica.wipe();
         }

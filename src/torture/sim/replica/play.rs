@@ -5,7 +5,7 @@ use crate::torture::history::{EventKind, NO_CLIENT};
 use crate::torture::plan::Injection;
 use crate::torture::sim::Simulation;
 use crate::torture::sim::net::Event;
-use crate::torture::sim::replica::node::Replica;
+use crate::torture::sim::replica::node::{End, Replica};
 use crate::torture::sim::world::lock;
 
 /// Time after which a node is started again that could not go on or start because of its disk.
@@ -90,8 +90,9 @@ impl Simulation<'_> {
                 continue;
             }
             any |= of.serve_node(&mut net, &cluster.runtime);
+            cluster.runtime.enter_thread(server, now_us);
             if let Some(replica) = &mut of.replica
-                && let Some(work_us) = replica.work(now_us, &cluster.runtime)
+                && let Some(work_us) = replica.work(now_us)
             {
                 net.at(now_us + work_us, Event::Synced(server, replica.number));
             }
@@ -104,7 +105,7 @@ impl Simulation<'_> {
             net.at(now_us + AGAIN_US, Event::Up(server));
             drop(net);
             self.servers[server as usize].down(&self.net, Some(0), false);
-            self.end_node(server, false);
+            self.end_node(server, End::InOrder);
             // What it cannot read of damaged files, it cannot read the next time.
             self.delete_if_damaged(server);
             return true;
@@ -176,14 +177,14 @@ impl Simulation<'_> {
     /// A disk has done its work.
     pub(in crate::torture::sim) fn synced(&mut self, server: u32, process: u64) {
         let replica = self.servers[server as usize].replica.as_mut();
-        let (Some(replica), Some(cluster)) = (replica.filter(|replica| replica.number == process), &self.cluster) else { return };
+        let Some(replica) = replica.filter(|replica| replica.number == process) else { return };
         let mut net = lock(&self.net);
         let now_us = net.now_us;
         if let Some(until_us) = replica.hangs(now_us) {
             return net.at(until_us, Event::Synced(server, process));
         }
         replica.worked(now_us);
-        if let Some(work_us) = replica.work(now_us, &cluster.runtime) {
+        if let Some(work_us) = replica.work(now_us) {
             net.at(now_us + work_us, Event::Synced(server, process));
         }
     }
@@ -218,21 +219,21 @@ impl Simulation<'_> {
         }
     }
 
-    /// The process of a node ends; with `power`, its machine loses its power.
-    pub(in crate::torture::sim) fn end_node(&mut self, server: u32, power: bool) {
+    /// The process of a node ends.
+    pub(in crate::torture::sim) fn end_node(&mut self, server: u32, how: End) {
         let now_us = lock(&self.net).now_us;
         let of = &mut self.servers[server as usize];
         if let (Some(cluster), Some(replica)) = (&mut self.cluster, &mut of.replica) {
             cluster.runtime.resume(server, now_us);
             of.stalled_until_us = 0;
-            replica.end_process(&mut cluster.runtime, &mut of.driver, now_us, power);
+            replica.end_process(&mut cluster.runtime, &mut of.driver, now_us, how);
         }
     }
 
     /// The node of another cluster ends, and the node to whose address it came starts again.
     fn come_home(&mut self, server: u32) {
         let was_up = self.servers[server as usize].down(&self.net, Some(0), false);
-        self.end_node(server, false);
+        self.end_node(server, End::Killed);
         if let Some(replica) = &mut self.servers[server as usize].replica {
             replica.come_home();
         }
@@ -302,7 +303,7 @@ impl Simulation<'_> {
                 if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), true) {
                     return;
                 }
-                self.end_node(server, true);
+                self.end_node(server, End::PowerLost);
                 if let Some(replica) = &mut self.servers[server as usize].replica {
                     replica.wipe();
                 }
@@ -313,7 +314,7 @@ impl Simulation<'_> {
                 if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), power) {
                     return;
                 }
-                self.end_node(server, power);
+                self.end_node(server, if power { End::PowerLost } else { End::Killed });
                 let up_us = now_us + again_after_us;
                 if let Some(replica) = &mut self.servers[server as usize].replica {
                     replica.damage(rot, place, up_us);
@@ -325,7 +326,7 @@ impl Simulation<'_> {
                 if !self.may_lose_a_disk(now_us) || !self.servers[server as usize].down(&self.net, Some(0), false) {
                     return;
                 }
-                self.end_node(server, false);
+                self.end_node(server, End::Killed);
                 let mut net = lock(&self.net);
                 let Some(replica) = &mut self.servers[server as usize].replica else { return };
                 match replica.send_away(place) {

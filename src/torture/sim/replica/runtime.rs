@@ -101,6 +101,12 @@ impl Runtime {
         self.inside.now_us.set(now_us);
     }
 
+    /// As [`Runtime::enter`], but for a thread of the node: what it does is not looked at at once.
+    pub fn enter_thread(&self, node: u32, now_us: u64) {
+        self.inside.running.set(node);
+        self.inside.now_us.set(now_us);
+    }
+
     /// The nodes whose code has run since the last call: a bit for each. Others have nothing new to be done.
     pub fn take_ran(&self) -> u32 {
         self.inside.ran.replace(0)

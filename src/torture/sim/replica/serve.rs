@@ -47,7 +47,7 @@ impl Server {
         let flaw = replica.flaw.of_driver();
         self.on(net).begin_process(clock, Config::default(), flaw);
         let Some(replica) = &mut self.replica else { return false };
-        let options = match replica.start(runtime, net.now_us) {
+        let options = match replica.start(runtime, net.now_us, Config::default()) {
             Ok(options) => options,
             Err(reason) => {
                 tracing::error!(reason, "a node refuses its files");

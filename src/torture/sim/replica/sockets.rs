@@ -21,7 +21,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::quorum::net::{self, Listener, Platform};
+use crate::quorum::net::{self, KEEPALIVE, Listener, Platform};
 use crate::quorum::types::NodeId;
 use crate::torture::random::Random;
 use crate::torture::sim::net::{Event, Net};
@@ -36,8 +36,12 @@ const AGAIN_US: (u64, u64) = (200_000, 1_000_000);
 const PARTS: (u64, u64) = (200, 5);
 /// Time after which the other node learns that nobody takes what it sends.
 const BREAKS_US: u64 = 200;
-/// Time after which a kernel asks whether an idle connection is still there, and after which it gives up: see `quorum::net::dial`.
-const KEEPALIVE_US: (u64, u64) = (5_000_000, 11_000_000);
+/// Time after which a kernel asks whether an idle connection is still there, and after which it gives up.
+const KEEPALIVE_US: (u64, u64) = {
+    let (idle, interval, probes) = KEEPALIVE;
+    let idle_us = idle.as_micros() as u64;
+    (idle_us, idle_us + interval.as_micros() as u64 * probes as u64)
+};
 
 /// Number of a connection. Numbers are not reused.
 pub type Number = u64;
