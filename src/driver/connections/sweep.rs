@@ -51,11 +51,10 @@ impl Driver {
         let mut soonest = |at: u64| next = Some(next.map_or(at, |known: u64| known.min(at)));
         let (mut closing, mut slow) = (Vec::new(), 0);
         for (id, session) in self.engine.sessions().iter() {
-            if session.flags.contains(SessionFlags::CLOSE_NOW) {
-                // It closes in its next turn.
-                continue;
-            }
-            if timeout_ms > 0 && session.subscriptions == [0; 3] && self.connections.slots.get(id).is_some() {
+            // A session with this flag closes in its next turn.
+            let slot = self.connections.slots.get(id).filter(|_| !session.flags.contains(SessionFlags::CLOSE_NOW));
+            let Some(slot) = slot else { continue };
+            if timeout_ms > 0 && session.subscriptions == [0; 3] {
                 // A blocked client, or one that is moving the clock, is not idle.
                 let waits = session.flags.contains(SessionFlags::BLOCKED) || self.connections.clock_mover == Some(id);
                 let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
@@ -66,7 +65,7 @@ impl Driver {
                     soonest(due);
                 }
             }
-            if let Some(since) = self.connections.slots.get(id).and_then(|slot| slot.soft_since_ms) {
+            if let Some(since) = slot.soft_since_ms {
                 let due = soft_due(since.get(), self.engine.config().client_output_buffer_limit[class(session)].seconds);
                 if now.reached(due) {
                     tracing::warn!(
