@@ -83,9 +83,9 @@ impl Driver {
             Ok(_) => tracing::info!("Background saving terminated with success"),
             Err(reason) => tracing::warn!(reason, "Background saving error"),
         }
-        if made.is_err() && self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
-            // The receiver has ended before the copy was whole.
-            self.take_copy();
+        if made.is_err() {
+            // The receiver may have ended before the copy was whole.
+            self.take_copy(Copying::is_for_snapshot);
         }
         self.tell_saved(at, made.is_ok());
     }
@@ -111,10 +111,6 @@ impl Driver {
     pub(super) fn look_at_save_points(&mut self, at: Present) {
         let now = at.now;
         let config = self.engine.config();
-        if config.save.is_empty() {
-            self.saving.look_ms = None;
-            return;
-        }
         self.saving.look_ms = Some(now.deadline_in(LOOK_EVERY_MS));
         let snapshot = &self.engine.persistence().snapshot;
         let changes = snapshot.changes_since(self.engine.keyspace().changes.count);
@@ -124,7 +120,6 @@ impl Driver {
         if let Some((seconds, _)) = reached
             && !waits
             && self.saving.running.is_none()
-            && !self.copies()
             && !self.engine.is_loading()
             && !self.engine.persistence().rewriting()
         {
@@ -148,9 +143,7 @@ impl Driver {
         self.saving.number += 1;
         self.engine.persistence_mut().snapshot.since_ms = None;
         self.engine.persistence_mut().snapshot.keys = [0; 2];
-        if self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
-            self.take_copy();
-        }
+        self.take_copy(Copying::is_for_snapshot);
     }
 
     /// Begins what was scheduled for the time when nothing else is being made.
