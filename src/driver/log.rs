@@ -233,7 +233,7 @@ impl Driver {
                 self.demands.file.push(Order::Append(number, bytes));
                 if let Some(grown) = self.rewrite_due(at.now) {
                     tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
-                    self.begin_rewriting(at.now);
+                    self.rewrite_asked = true;
                 }
                 number
             }

@@ -73,7 +73,7 @@ impl Driver {
     /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base;
     /// `None` if no file is wanted any more.
     pub fn file_opened(&mut self, at: Present, boot: BootClock) -> Option<Beginning> {
-        if !self.begins_log || !self.is_memory_only() {
+        if !self.begins_log {
             return None;
         }
         if self.copies() {
