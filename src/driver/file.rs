@@ -132,10 +132,6 @@ impl FileLog {
         }
     }
 
-    fn is_rewriting(&self) -> bool {
-        self.shown.rewriting.get().began_ms.is_some()
-    }
-
     /// A base is being made.
     pub(super) fn begin_rewriting(&mut self, now: Now) {
         self.shown.rewriting.set(Rewriting { began_ms: Some(now.mono_ms()), ..self.shown.rewriting.get() });
@@ -277,7 +273,7 @@ impl Driver {
             // It could not be switched on. What was asked for is to try that again now.
             self.log_as_configured(at);
         } else {
-            self.rewrite_asked = self.file().is_some_and(|file| file.phase == Phase::Running && !file.is_rewriting());
+            self.rewrite_asked = self.file_runs();
         }
     }
 

@@ -11,7 +11,7 @@ use crate::driver::replay::Purpose;
 use crate::driver::replicated::Member;
 use crate::driver::replicated::clock::boot_clock;
 use crate::driver::replicated::follower::Follower;
-use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, NodeState, close_sessions};
+use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, NodeState, RoleChange, close_sessions};
 use crate::driver::replicated::leading::{Leading, Settled};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
@@ -22,6 +22,20 @@ use crate::quorum::node::{Applied, Committed, Done, Status};
 use crate::quorum::types::LeaderId;
 
 impl Member {
+    /// Takes note of a change of the cluster. Returns what it asks of this node.
+    fn note_status(&mut self, status: Status) -> RoleChange {
+        if status.leader != self.status.leader {
+            match status.leader {
+                Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
+                None => tracing::info!(term = status.term, "no node leads"),
+            }
+        }
+        self.was_alone &= status.leader.is_none();
+        let change = self.state.change_to(status.leads);
+        self.status = status;
+        change
+    }
+
     /// Begins to lead. Returns the last index that is applied, and what reads the figures of INFO.
     fn begin_to_lead(&mut self, now: Now, log: Log, leadership: Leadership) -> (u64, Box<dyn Fn() -> Figures>) {
         let progress = self.node.progress();
@@ -137,16 +151,7 @@ impl Driver {
     /// Takes note of a change of the cluster. If this node leads from now on, `set_clock` lets the engine's monotonic clock show
     /// so many microseconds, while the wall clock does not change, and returns what it shows then.
     pub fn cluster_changed(&mut self, at: Present, status: Status, set_clock: impl FnOnce(u64) -> Now) {
-        let Some(member) = self.member_mut() else { return };
-        let change = member.state.change_to(status.leads);
-        if status.leader != member.status.leader {
-            match status.leader {
-                Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
-                None => tracing::info!(term = status.term, "no node leads"),
-            }
-        }
-        member.was_alone &= status.leader.is_none();
-        member.status = status;
+        let change = self.member_mut().map(|member| member.note_status(status)).unwrap_or_default();
         if change.ceases {
             self.depose(at, "this node does not lead any more");
         }
