@@ -301,7 +301,7 @@ impl Driver {
     /// A base was made for the file of this number: it and its length in bytes, or why it could not be made. It is forgotten if
     /// the file was switched off meanwhile.
     pub fn base_made(&mut self, at: Present, number: u64, made: Result<(File, u64), String>) {
-        if number != self.files_begun || !self.file_runs() {
+        if self.file().map(|file| (self.files_begun, file.phase)) != Some((number, Phase::Running)) {
             return;
         }
         match made {

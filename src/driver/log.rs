@@ -172,8 +172,8 @@ impl Driver {
         }
         for &id in written.iter().filter(|&&id| Some(id) != requester) {
             // It may have been closed a moment ago.
-            let Some(session) = self.engine.sessions().get(id) else { continue };
-            self.hold(id, session.net_out, batch);
+            let end = self.engine.sessions().get(id).map(|session| session.net_out);
+            end.into_iter().for_each(|end| self.hold(id, end, batch));
         }
     }
 

@@ -115,12 +115,13 @@ impl Driver {
         let snapshot = &self.engine.persistence().snapshot;
         let changes = snapshot.changes_since(self.engine.keyspace().changes.count);
         let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started().unix_ms() / 1000);
-        let reached = config.save_points().find(|&(seconds, least)| changes >= least.max(1) && since_s > seconds as i64);
+        let is_reached = |&(seconds, least): &(u64, u64)| changes >= least.max(1) && since_s > seconds as i64;
+        // While files are loaded, what there is would replace what they have.
+        let reached = config.save_points().find(is_reached).filter(|_| !self.engine.is_loading());
         let waits = snapshot.failed && now.mono_ms() < self.saving.tried_ms + AGAIN_MS;
         if let Some((seconds, _)) = reached
             && !waits
             && self.saving.running.is_none()
-            && !self.engine.is_loading()
             && !self.engine.persistence().rewriting()
         {
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");

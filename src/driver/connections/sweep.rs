@@ -108,16 +108,19 @@ impl Driver {
     fn check_large_output(&mut self, id: SessionId, now: Now, unsent: u64) -> bool {
         let session = &self.engine.sessions()[id];
         let limit = self.engine.config().client_output_buffer_limit[class(session)];
-        let Some(slot) = self.connections.slots.get_mut(id) else { return false };
-        let mut exceeded = limit.hard > 0 && unsent > limit.hard;
-        if limit.soft > 0 && unsent > limit.soft {
-            let since = slot.soft_since_ms.get_or_insert(NonZeroU64::MIN.saturating_add(now.mono_ms().saturating_sub(1))).get();
-            let due = soft_due(since, limit.seconds);
-            exceeded |= now.reached(due);
-            self.connections.sweep_ms = Some(self.connections.sweep_ms.map_or(due, |at| at.min(due)));
-        } else {
-            slot.soft_since_ms = None;
-        }
+        // What is inside the process has no limit.
+        let exceeded = self.connections.slots.get_mut(id).is_some_and(|slot| {
+            let mut exceeded = limit.hard > 0 && unsent > limit.hard;
+            if limit.soft > 0 && unsent > limit.soft {
+                let since = NonZeroU64::MIN.saturating_add(now.mono_ms().saturating_sub(1));
+                let due = soft_due(slot.soft_since_ms.get_or_insert(since).get(), limit.seconds);
+                exceeded |= now.reached(due);
+                self.connections.sweep_ms = Some(self.connections.sweep_ms.map_or(due, |at| at.min(due)));
+            } else {
+                slot.soft_since_ms = None;
+            }
+            exceeded
+        });
         if exceeded {
             tracing::warn!(client = session.id, addr = session.addr, unsent, "closing a client that does not read its replies");
             self.engine.stats_mut().output_limit_disconnections += 1;
