@@ -54,7 +54,7 @@ const AGAIN_US: u64 = 1_000_000;
 /// Number of bytes that may wait to be stored on durable servers whose clients use plain keys: those of a few commands.
 pub const WAITING_MAX: u64 = 512;
 /// The same on nodes, whose unchecked clients write more at a time.
-const WAITING_ON_NODES_MAX: u64 = 32 << 10;
+const WAITING_ON_NODES_MAX: u64 = 100 << 10;
 
 /// What clients do.
 enum Work<'a> {
