@@ -116,6 +116,10 @@ impl Copying {
     pub(super) fn is_for_snapshot(&self) -> bool {
         matches!(self.purpose, Purpose::Snapshot(_))
     }
+
+    pub(super) fn is_for_file(&self) -> bool {
+        matches!(self.purpose, Purpose::File(_))
+    }
 }
 
 impl Driver {
@@ -129,18 +133,7 @@ impl Driver {
     #[cold]
     pub fn copy_some(&mut self, at: Present, boot: BootClock) -> bool {
         let moment = Moment { boot, now: at.now };
-        let Some(copying) = &mut self.copying else { return false };
-        let Some(copy) = &copying.copy else {
-            copying.copy = Some(LiveCopy::begin(self.engine.keyspace(), moment, self.engine.library_sources()));
-            let of = match copying.purpose {
-                Purpose::Snapshot(number) => Use::Snapshot(number),
-                Purpose::File(_) => Use::FirstBase,
-            };
-            self.demands.copy.push(CopyOrder::Begin(of, moment, Arc::clone(&copying.progress)));
-            self.record_changes();
-            return true;
-        };
-        let progress = &copying.progress;
+        let Some(Copying { purpose, progress, copy: Some(copy) }) = &self.copying else { return self.begin_copy(moment) };
         if progress.changes.load(Ordering::Relaxed) + copy.pending_bytes() as u64 > self.limits.changes {
             self.copy_failed(at, "changes come faster than they can be copied");
             // Another one may be wanted.
@@ -155,38 +148,56 @@ impl Driver {
         if whole {
             parts.append(&mut copy.finish(self.engine.keyspace()));
         }
-        if copying.is_for_snapshot() {
+        if let Purpose::Snapshot(_) = purpose {
             self.engine.persistence_mut().snapshot.keys[0] = copy.keys();
         }
         for part in parts {
-            copying.progress.sent(&part);
+            progress.sent(&part);
             self.demands.copy.push(CopyOrder::Part(part, moment));
         }
-        if whole && let Some(copying) = self.copying.take() {
-            self.demands.copy.push(CopyOrder::End(moment));
-            match copying.purpose {
-                Purpose::Snapshot(_) => {
-                    self.engine.persistence_mut().snapshot.copied_changes = self.engine.keyspace().changes.count;
-                }
-                Purpose::File(file) => self.set_file(file),
-            }
-            self.record_changes();
+        if whole {
+            self.end_copy(moment);
         }
         !whole
     }
 
+    /// Begins the copy that is wanted. Returns whether there is one.
+    fn begin_copy(&mut self, moment: Moment) -> bool {
+        let begun = self.copying.as_mut().map(|copying| {
+            copying.copy = Some(LiveCopy::begin(self.engine.keyspace(), moment, self.engine.library_sources()));
+            let of = match copying.purpose {
+                Purpose::Snapshot(number) => Use::Snapshot(number),
+                Purpose::File(_) => Use::FirstBase,
+            };
+            CopyOrder::Begin(of, moment, Arc::clone(&copying.progress))
+        });
+        self.demands.copy.extend(begun);
+        self.record_changes();
+        self.copies()
+    }
+
+    /// The copy in progress is whole: it has the keys of this moment.
+    fn end_copy(&mut self, moment: Moment) {
+        self.demands.copy.push(CopyOrder::End(moment));
+        match self.copying.take().map(|copying| copying.purpose) {
+            Some(Purpose::File(file)) => self.set_file(file),
+            _ => self.engine.persistence_mut().snapshot.copied_changes = self.engine.keyspace().changes.count,
+        }
+        self.record_changes();
+    }
+
     /// The copy in progress cannot be received, for this reason.
     pub fn copy_failed(&mut self, at: Present, reason: &str) {
-        let Some(copying) = self.take_copy() else { return };
+        let Some(copying) = self.take_copy(|_| true) else { return };
         match copying.purpose {
             Purpose::Snapshot(number) => self.snapshot_made(at, number, Err(reason.to_owned())),
             Purpose::File(_) => self.file_not_begun(at, reason),
         }
     }
 
-    /// Gives up a copy that is wanted or in progress, if there is one.
-    pub(super) fn take_copy(&mut self) -> Option<Copying> {
-        let copying = self.copying.take()?;
+    /// Gives up a copy that is wanted or in progress, if there is one of this kind.
+    pub(super) fn take_copy(&mut self, of_kind: impl Fn(&Copying) -> bool) -> Option<Copying> {
+        let copying = self.copying.take_if(|copying| of_kind(copying))?;
         copying.progress.abandon();
         self.demands.copy.push(CopyOrder::Abandon);
         self.record_changes();

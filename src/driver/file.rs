@@ -132,14 +132,17 @@ impl FileLog {
         }
     }
 
-    fn is_rewriting(&self) -> bool {
-        self.shown.rewriting.get().began_ms.is_some()
-    }
-
     /// A base is being made.
     pub(super) fn begin_rewriting(&mut self, now: Now) {
         self.shown.rewriting.set(Rewriting { began_ms: Some(now.mono_ms()), ..self.shown.rewriting.get() });
         self.progress.rewriting.store(true, Ordering::Relaxed);
+    }
+
+    /// A base is being made of the files before the next increment, which begins with this salt. Returns the head of it.
+    fn begin_turning_over(&mut self, now: Now, salt: u64) -> Head {
+        self.begin_rewriting(now);
+        self.turns_over = true;
+        Head { salt, line: self.log.records.begin_file(salt) }
     }
 
     fn end_rewriting(&mut self, now: Now, made: bool) {
@@ -258,7 +261,6 @@ impl Driver {
         let due = config.auto_aof_rewrite_percentage > 0
             && size >= config.auto_aof_rewrite_min_size
             && grown >= u64::from(config.auto_aof_rewrite_percentage)
-            && file.phase == Phase::Running
             && rewriting.began_ms.is_none()
             && now.reached(rewriting.not_before_ms)
             && self.engine.persistence().snapshot.since_ms.is_none();
@@ -267,7 +269,7 @@ impl Driver {
 
     /// Begins a new base, if none is being made, with the next changes that are handed on ([`Driver::submit`]).
     pub fn rewrite(&mut self, at: Present) {
-        if self.is_memory_only() && self.log_again_ms.is_some() {
+        if self.log_again_ms.is_some() {
             // It could not be switched on. What was asked for is to try that again now.
             self.log_as_configured(at);
         } else {
@@ -279,15 +281,12 @@ impl Driver {
         self.file().is_some_and(|file| file.phase == Phase::Running)
     }
 
-    /// Begins a new base, if none is being made. Its first step is the next increment: when that has begun, a base is made of the
-    /// files before it. All changes must have been handed on.
+    /// Begins a new base. Its first step is the next increment: when that has begun, a base is made of the files before it. All
+    /// changes must have been handed on.
     pub(super) fn begin_rewriting(&mut self, now: Now) {
         let salt = self.engine.random_salt();
-        let Some(file) = self.file_mut().filter(|file| file.phase == Phase::Running && !file.is_rewriting()) else { return };
-        file.begin_rewriting(now);
-        file.turns_over = true;
-        let head = Head { salt, line: file.log.records.begin_file(salt) };
-        self.demands.file.push(Order::NextIncrement(head));
+        let head = self.file_mut().map(|file| file.begin_turning_over(now, salt));
+        self.demands.file.extend(head.map(Order::NextIncrement));
         tracing::info!("Background append only file rewriting started");
     }
 
@@ -302,7 +301,7 @@ impl Driver {
     /// A base was made for the file of this number: it and its length in bytes, or why it could not be made. It is forgotten if
     /// the file was switched off meanwhile.
     pub fn base_made(&mut self, at: Present, number: u64, made: Result<(File, u64), String>) {
-        if number != self.files_begun || !self.file_runs() {
+        if self.file().map(|file| (self.files_begun, file.phase)) != Some((number, Phase::Running)) {
             return;
         }
         match made {
@@ -316,9 +315,7 @@ impl Driver {
 
     /// A new base is in force, or could not be made.
     pub(super) fn end_rewriting(&mut self, at: Present, made: bool) {
-        if let Some(file) = self.file_mut() {
-            file.end_rewriting(at.now, made);
-        }
+        self.file_mut().into_iter().for_each(|file| file.end_rewriting(at.now, made));
         if made {
             // The base has none of them.
             self.refused_at_load = 0;
@@ -385,9 +382,7 @@ impl Driver {
             }
             None => tracing::info!("the append-only file can be written to again"),
         }
-        if let Some(file) = self.file_mut() {
-            file.stuck = error;
-        }
+        self.file_mut().into_iter().for_each(|file| file.stuck.clone_from(&error));
         self.refuse_writes();
     }
 }
@@ -402,9 +397,8 @@ impl Driver {
 
     /// Takes note of how many bytes of the files are loaded, and of how much memory their writer used.
     pub fn note_loaded(&mut self, bytes: u64, used_memory: u64) {
-        if let Some(figures) = self.engine.persistence_mut().loading_mut() {
-            (figures.loaded_bytes, figures.used_memory) = (bytes, used_memory);
-        }
+        let figures = self.engine.persistence_mut().loading_mut();
+        figures.into_iter().for_each(|figures| (figures.loaded_bytes, figures.used_memory) = (bytes, used_memory));
     }
 
     /// Takes over what was loaded; `tally` says how many keys of RDBs. Returns the number of keys. [`Driver::log_as_configured`]

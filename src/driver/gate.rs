@@ -140,14 +140,10 @@ impl CommitGate {
         if everything {
             self.everything = batch;
         }
-        if self.changed.back().is_none_or(|(last, _)| *last != batch) {
-            self.changed.push_back((batch, Vec::new()));
-        }
-        let Some((_, list)) = self.changed.back_mut() else { return };
-        for &hash in hashes {
-            if self.keys.insert(hash, batch) != Some(batch) {
-                list.push(hash);
-            }
+        let added = hashes.iter().copied().filter(|hash| self.keys.insert(*hash, batch) != Some(batch));
+        match self.changed.back_mut() {
+            Some((last, list)) if *last == batch => list.extend(added),
+            _ => self.changed.push_back((batch, added.collect())),
         }
     }
 

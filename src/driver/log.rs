@@ -12,7 +12,7 @@ use crate::driver::{Changes, Driver, Present};
 use crate::engine::command::Command;
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
-use crate::persist::append::log::{AppendLog, Batch};
+use crate::persist::append::log::AppendLog;
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::BootClock;
 
@@ -130,23 +130,21 @@ impl Driver {
         let queued = self.engine.sessions()[id].flags.contains(SessionFlags::MULTI);
         let reply = outbox.bytes.get(start..).unwrap_or_default();
         let request = Executed { commands: self.engine.commands(), row, args, db, queued, reply };
-        let Some(batch) = self.batch_of_reply(ns, request) else { return };
+        let batch = self.batch_of_reply(ns, request);
         let session = &self.engine.sessions()[id];
         let at = session.net_out + (start - session.sent.min(start)) as u64;
-        if let Some(log) = self.log_mut() {
-            log.seen = log.seen.max(batch);
-        }
+        self.log_mut().into_iter().for_each(|log| log.seen = log.seen.max(batch));
         self.hold(id, at, batch);
     }
 
-    /// The batch that the reply to a request waits for; `None` if nothing waits here.
+    /// The batch that the reply to a request waits for; 0 for none.
     #[cfg_attr(not(feature = "quorum"), allow(unused_variables, reason = "only a leader looks at the clock"))]
-    fn batch_of_reply(&mut self, ns: u64, request: Executed<'_>) -> Option<BatchNumber> {
+    fn batch_of_reply(&mut self, ns: u64, request: Executed<'_>) -> BatchNumber {
         #[cfg(feature = "quorum")]
         let trusts_itself = self.has_flaw(Flaw::ReadsWithoutLease);
         match &mut self.changes {
-            Changes::Nowhere => None,
-            Changes::File(file) => Some(file.log.batch_of_reply(request)),
+            Changes::Nowhere => 0,
+            Changes::File(file) => file.log.batch_of_reply(request),
             #[cfg(feature = "quorum")]
             Changes::Quorum(member) => member.batch_of_reply(request, ns, trusts_itself),
         }
@@ -174,17 +172,15 @@ impl Driver {
         }
         for &id in written.iter().filter(|&&id| Some(id) != requester) {
             // It may have been closed a moment ago.
-            let Some(session) = self.engine.sessions().get(id) else { continue };
-            self.hold(id, session.net_out, batch);
+            let end = self.engine.sessions().get(id).map(|session| session.net_out);
+            end.into_iter().for_each(|end| self.hold(id, end, batch));
         }
     }
 
     /// Holds back a session's output from a position on, until a batch is settled.
     fn hold(&mut self, id: SessionId, at: u64, batch: BatchNumber) {
-        if let Some(log) = self.log_mut() {
-            let gated = log.gate.hold(id, at, batch);
-            self.engine.sessions_mut()[id].flags.set(SessionFlags::UNSETTLED, gated);
-        }
+        let gated = self.log_mut().is_some_and(|log| log.gate.hold(id, at, batch));
+        self.engine.sessions_mut()[id].flags.set(SessionFlags::UNSETTLED, gated);
     }
 
     /// The position up to which a session's output may be written, in bytes of its whole output.
@@ -227,7 +223,7 @@ impl Driver {
                     file.log.gate.note_changes(&file.log.records);
                 }
                 file.log.records.set_boot_clock(at.now, boot());
-                let Some(Batch { bytes, .. }) = file.log.records.take_batch(file.synced_bytes()) else { return };
+                let bytes = file.log.records.take_batch(file.synced_bytes()).map(|batch| batch.bytes).unwrap_or_default();
                 let number = file.log.gate.note_taken();
                 file.note_queued(bytes.len() as u64, at.now);
                 if !holds {
@@ -237,13 +233,13 @@ impl Driver {
                 self.demands.file.push(Order::Append(number, bytes));
                 if let Some(grown) = self.rewrite_due(at.now) {
                     tracing::info!("Starting automatic rewriting of AOF on {grown}% growth");
-                    self.begin_rewriting(at.now);
+                    self.rewrite_asked = true;
                 }
                 number
             }
             #[cfg(feature = "quorum")]
             Changes::Quorum(member) => {
-                let Some(leading) = member.leading_mut() else { return };
+                let Some((node, leading)) = member.as_leader() else { return };
                 if leading.leadership.stepped_down() {
                     // Nothing is proposed, and nothing comes back to what waits for others.
                     leading.log.waits_for_more = false;
@@ -252,8 +248,7 @@ impl Driver {
                 if !leading.log.is_due(at, holds, leading.confirms, at_once) {
                     return;
                 }
-                let Some(number) = member.propose(at) else { return };
-                number
+                leading.propose(node, at)
             }
         };
         if holds && self.has_flaw(Flaw::AcknowledgeEarly) {
@@ -277,10 +272,11 @@ impl Driver {
     /// All batches up to this one are settled, the last of them after so many microseconds.
     pub(super) fn settle(&mut self, at: Present, number: BatchNumber, took_us: u64) {
         let ahead = self.has_flaw(Flaw::SettlesAhead);
-        let Some(log) = self.log_mut() else { return };
-        log.tune_group_commit(at, took_us);
-        let opened = log.gate.settle(if ahead { log.gate.pending() } else { number });
-        self.open(opened);
+        let opened = self.log_mut().map(|log| {
+            log.tune_group_commit(at, took_us);
+            log.gate.settle(if ahead { log.gate.pending() } else { number })
+        });
+        self.open(opened.unwrap_or_default());
         self.engine.end_log_waits(at.now);
         self.look_at_bound();
     }
@@ -288,9 +284,8 @@ impl Driver {
     /// Lets output go that was held back.
     pub(super) fn open(&mut self, opened: Vec<(SessionId, bool)>) {
         for (id, last) in opened {
-            if last && let Some(session) = self.engine.sessions_mut().get_mut(id) {
-                session.flags.remove(SessionFlags::UNSETTLED);
-            }
+            let session = self.engine.sessions_mut().get_mut(id).filter(|_| last);
+            session.into_iter().for_each(|session| session.flags.remove(SessionFlags::UNSETTLED));
             // Not by way of the engine's list of sessions to flush: what is on that list may show changes that are not settled.
             self.wake(id);
         }

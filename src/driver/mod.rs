@@ -226,15 +226,15 @@ impl Driver {
 
     /// Lets changes go nowhere from now on. Nothing waits any more for the file that they went to.
     fn end_file(&mut self) {
-        if !matches!(self.changes, Changes::File(_)) {
-            return;
+        match std::mem::take(&mut self.changes) {
+            Changes::File(mut file) => {
+                let last = file.log.gate.last();
+                self.open(file.log.gate.settle(last));
+                self.record_changes();
+                self.refuse_writes();
+            }
+            others => self.changes = others,
         }
-        if let Changes::File(mut file) = std::mem::take(&mut self.changes) {
-            let last = file.log.gate.last();
-            self.open(file.log.gate.settle(last));
-        }
-        self.record_changes();
-        self.refuse_writes();
     }
 
     /// What records changes now, if anything does.

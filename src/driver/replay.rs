@@ -170,7 +170,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         let engine = &mut *self.engine;
         engine.execute(now, id, args);
         let session = &mut engine.sessions_mut()[id];
-        let out = std::mem::take(&mut session.out);
+        let mut out = std::mem::take(&mut session.out);
         session.sent = 0;
         if out.starts_with(b"-") {
             if out.starts_with(b"-ERR unknown command") {
@@ -191,8 +191,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             }
         }
         // A large outbox is not kept for the next request.
-        if self.engine.sessions()[self.session].out.capacity() == 0 && out.capacity() < 4096 {
-            let mut out = out;
+        if out.capacity() < 4096 {
             out.clear();
             self.engine.sessions_mut()[self.session].out = out;
         }
@@ -204,30 +203,25 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
         if self.locks.is_empty() && self.records.requests.is_empty() {
             return;
         }
-        let Some((name, args)) = args.split_first() else { return };
+        let name = args.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
+        let args = args.get(1..).unwrap_or_default();
         let db = self.db();
-        match name.to_ascii_uppercase().as_slice() {
+        match name.as_slice() {
             b"DEL" | b"UNLINK" => args.iter().for_each(|name| _ = self.locks.remove(&Key { db, name }.to_buf())),
             b"FLUSHALL" => self.locks.clear(),
             b"FLUSHDB" => self.locks.retain(|key, _| key.db != db),
             b"SWAPDB" => {
                 let number = |at: usize| args.get(at).and_then(|arg| std::str::from_utf8(arg).ok()?.parse::<u32>().ok());
-                if let (Some(a), Some(b)) = (number(0), number(1)) {
-                    let other = |db: u32| {
-                        if db == a {
-                            b
-                        } else if db == b {
-                            a
-                        } else {
-                            db
-                        }
-                    };
-                    let locks = std::mem::take(&mut self.locks).into_iter();
-                    self.locks = locks.map(|(key, lock)| (KeyBuf { db: other(key.db), ..key }, lock)).collect();
-                    let requests = std::mem::take(&mut self.records.requests);
-                    let moved = |whose: Whose| Whose { home: other(whose.home), ..whose };
-                    self.records.requests = requests.into_iter().map(|(whose, of)| (moved(whose), of)).collect();
-                }
+                let swapped = [number(0), number(1)];
+                let other = |db: u32| {
+                    let at = swapped.iter().position(|of| *of == Some(db));
+                    at.and_then(|at| swapped[1 - at]).unwrap_or(db)
+                };
+                let locks = std::mem::take(&mut self.locks).into_iter();
+                self.locks = locks.map(|(key, lock)| (KeyBuf { db: other(key.db), ..key }, lock)).collect();
+                let requests = std::mem::take(&mut self.records.requests);
+                let moved = |whose: Whose| Whose { home: other(whose.home), ..whose };
+                self.records.requests = requests.into_iter().map(|(whose, of)| (moved(whose), of)).collect();
             }
             _ => {}
         }
@@ -250,9 +244,8 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             Native::Session { number, session } => {
                 self.token = self.token.max(number + 1);
                 // One of this id may have ended at a start, which writes no record of that.
-                if let Some(before) = self.session_ids.insert(session.id.clone(), number).filter(|before| *before != number) {
-                    self.records.sessions.remove(&before);
-                }
+                let before = self.session_ids.insert(session.id.clone(), number);
+                self.records.sessions.remove(&before.unwrap_or(number));
                 self.records.sessions.insert(number, session);
             }
             Native::EndSession { number, .. } => {
@@ -350,9 +343,7 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
             engine.keyspace_mut().with_locks(now, |locks, keys| locks.adopt(keys, now, key.as_key(), lock, fate));
         }
         engine.keyspace_mut().with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
-        if let Some(locks) = &mut engine.keyspace_mut().changes.locks {
-            locks.set_next_token(token);
-        }
+        engine.keyspace_mut().changes.locks.iter_mut().for_each(|locks| locks.set_next_token(token));
         engine.set_limits(limits);
         engine.keyspace_mut().keep_expired = false;
         engine.disconnect(now, session);
@@ -362,17 +353,14 @@ impl<E: DerefMut<Target = Engine>> Replay<E> {
 
     /// What no server can have left: two grants with one token.
     fn check_records(&self) -> Result<(), String> {
-        let repeated = |what: String| Err(Reason::Repeated(what).to_string());
+        let grants = self.locks.values().flat_map(|lock| lock.holders.iter());
+        // Only grants that end with something else are found by their tokens.
+        let mut found = grants.filter_map(|grant| Some((grant.bound.key(grant.client)?, grant.token)));
         let mut tokens = BTreeSet::new();
-        for grant in self.locks.values().flat_map(|lock| lock.holders.iter()) {
-            // Only grants that end with something else are found by their tokens.
-            if let Some(bound) = grant.bound.key(grant.client)
-                && !tokens.insert((bound, grant.token))
-            {
-                return repeated(format!("the token {}", grant.token));
-            }
+        match found.find(|of| !tokens.insert(*of)) {
+            Some((_, token)) => Err(Reason::Repeated(format!("the token {token}")).to_string()),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -97,9 +97,9 @@ impl Driver {
             Ok(_) => tracing::info!("Background saving terminated with success"),
             Err(reason) => tracing::warn!(reason, "Background saving error"),
         }
-        if made.is_err() && self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
-            // The receiver has ended before the copy was whole.
-            self.take_copy();
+        if made.is_err() {
+            // The receiver may have ended before the copy was whole.
+            self.take_copy(Copying::is_for_snapshot);
         }
         self.tell_saved(at, made.is_ok());
     }
@@ -125,21 +125,17 @@ impl Driver {
     pub(super) fn look_at_save_points(&mut self, at: Present) {
         let now = at.now;
         let config = self.engine.config();
-        if config.save.is_empty() {
-            self.saving.look_ms = None;
-            return;
-        }
         self.saving.look_ms = Some(now.deadline_in(LOOK_EVERY_MS));
         let snapshot = &self.engine.persistence().snapshot;
         let changes = snapshot.changes_since(self.engine.keyspace().changes.count);
         let since_s = now.unix_ms() / 1000 - snapshot.last_unix_s.unwrap_or(self.engine.started().unix_ms() / 1000);
-        let reached = config.save_points().find(|&(seconds, least)| changes >= least.max(1) && since_s > seconds as i64);
+        let is_reached = |&(seconds, least): &(u64, u64)| changes >= least.max(1) && since_s > seconds as i64;
+        // While files are loaded, what there is would replace what they have.
+        let reached = config.save_points().find(is_reached).filter(|_| !self.engine.is_loading());
         let waits = snapshot.failed && now.mono_ms() < self.saving.tried_ms + AGAIN_MS;
         if let Some((seconds, _)) = reached
             && !waits
             && self.saving.running.is_none()
-            && !self.copies()
-            && !self.engine.is_loading()
             && !self.engine.persistence().rewriting()
         {
             tracing::info!("{changes} changes in {seconds} seconds. Saving...");
@@ -161,9 +157,7 @@ impl Driver {
         self.saving.number += 1;
         self.engine.persistence_mut().snapshot.since_ms = None;
         self.engine.persistence_mut().snapshot.keys = [0; 2];
-        if self.copying.as_ref().is_some_and(Copying::is_for_snapshot) {
-            self.take_copy();
-        }
+        self.take_copy(Copying::is_for_snapshot);
     }
 
     /// Begins what was scheduled for the time when nothing else is being made.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use crate::driver::copy::{Copying, Purpose};
 use crate::driver::file::{Beginning, FileLog, Phase};
 use crate::driver::flaw::Flaw;
-use crate::driver::{Changes, Driver, Present};
+use crate::driver::{Driver, Present};
 use crate::engine::persistence::{Figures, Position};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::BootClock;
@@ -39,9 +39,7 @@ impl Driver {
             }
             (None, false) => {
                 self.begins_log = false;
-                if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
-                    self.take_copy();
-                }
+                self.take_copy(Copying::is_for_file);
                 self.engine.persistence_mut().figures = None;
                 self.engine.end_log_waits(at.now);
                 self.go_on_saving(at);
@@ -75,7 +73,7 @@ impl Driver {
     /// The folder of the file was opened, as ordered. Returns what the file begins with, once there is a copy for its base;
     /// `None` if no file is wanted any more.
     pub fn file_opened(&mut self, at: Present, boot: BootClock) -> Option<Beginning> {
-        if !self.begins_log || !self.is_memory_only() {
+        if !self.begins_log {
             return None;
         }
         if self.copies() {
@@ -94,10 +92,8 @@ impl Driver {
     /// The base of a file that is switched on is on the disk, and its writer works.
     pub fn file_begun(&mut self, at: Present) {
         self.begins_log = false;
-        let Some(file) = self.file_mut() else { return };
-        if file.phase == Phase::Starting {
-            file.begin();
-        }
+        // It may have been switched off meanwhile.
+        self.file_mut().into_iter().filter(|file| file.phase == Phase::Starting).for_each(FileLog::begin);
         if self.has_flaw(Flaw::SwitchLosesChanges) {
             self.record_changes();
         }
@@ -114,10 +110,8 @@ impl Driver {
     pub fn file_not_begun(&mut self, at: Present, reason: &str) {
         self.end_file();
         self.begins_log = false;
-        if self.copying.as_ref().is_some_and(|copying| !copying.is_for_snapshot()) {
-            // The receiver has ended before the copy was whole.
-            self.take_copy();
-        }
+        // The receiver may have ended before the copy was whole.
+        self.take_copy(Copying::is_for_file);
         self.engine.persistence_mut().figures = None;
         self.engine.end_log_waits(at.now);
         if !self.engine.config().appendonly {
@@ -132,8 +126,7 @@ impl Driver {
 
     /// Records no more changes for the file, and closes it. All changes must have been handed on.
     pub(super) fn switch_off(&mut self, at: Present) {
-        let Changes::File(file) = &mut self.changes else { return };
-        file.phase = Phase::Closing;
+        self.file_mut().into_iter().for_each(|file| file.phase = Phase::Closing);
         self.demands.file.push(Order::Close);
         self.record_changes();
         self.engine.persistence_mut().figures = None;
@@ -154,7 +147,7 @@ impl Driver {
     /// Gives up what is being made, because the server ends.
     pub fn abandon_files(&mut self) {
         self.abandon_snapshot();
-        self.take_copy();
+        self.take_copy(|_| true);
     }
 }
 

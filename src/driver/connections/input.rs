@@ -42,8 +42,8 @@ impl Driver {
 
     /// Drops the kept input, which may be very large.
     pub(super) fn drop_kept(&mut self, id: SessionId) {
-        let Some(slot) = self.connections.slots.get_mut(id) else { return };
-        let Some(kept) = slot.kept.take() else { return };
+        let kept = self.connections.slots.get_mut(id).and_then(|slot| slot.kept.take());
+        let Some(kept) = kept else { return };
         for buffer in [kept.bytes].into_iter().chain(kept.behind).filter(|buffer| buffer.capacity() >= BLOCK / 4) {
             self.engine.discard(buffer);
         }

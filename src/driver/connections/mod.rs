@@ -40,10 +40,8 @@ use crate::resp::request::RequestParser;
 /// What the driver knows of a session, besides the engine's part.
 #[derive(Default)]
 struct Slot {
-    /// Whether there is a connection; false for a session inside the process.
-    connected: bool,
-    /// The generation of the session, if there is a connection.
-    generation: u32,
+    /// The generation of the session, if there is a connection; `None` for a session inside the process.
+    generation: Option<u32>,
     /// Whether the session is in the run queue.
     queued: bool,
     /// Whether the client sends no more.
@@ -56,6 +54,14 @@ struct Slot {
     traffic_ms: u64,
 }
 
+impl Slot {
+    /// Whether it is the slot of this session.
+    #[inline]
+    fn is_of(&self, id: SessionId) -> bool {
+        self.generation == Some(id.generation())
+    }
+}
+
 /// The slots of all connections, by session number. A slot is found only for the session that it was added for.
 #[derive(Default)]
 struct Slots(Vec<Slot>);
@@ -65,23 +71,21 @@ impl Slots {
         if self.0.len() <= id.index() {
             self.0.resize_with(id.index() + 1, Slot::default);
         }
-        self.0[id.index()] = Slot { connected: true, generation: id.generation(), ..Slot::default() };
+        self.0[id.index()] = Slot { generation: Some(id.generation()), ..Slot::default() };
     }
 
     fn remove(&mut self, id: SessionId) {
-        if let Some(slot) = self.get_mut(id) {
-            *slot = Slot::default();
-        }
+        drop(self.get_mut(id).map(std::mem::take));
     }
 
     #[inline]
     fn get(&self, id: SessionId) -> Option<&Slot> {
-        self.0.get(id.index()).filter(|slot| slot.connected && slot.generation == id.generation())
+        self.0.get(id.index()).filter(|slot| slot.is_of(id))
     }
 
     #[inline]
     fn get_mut(&mut self, id: SessionId) -> Option<&mut Slot> {
-        self.0.get_mut(id.index()).filter(|slot| slot.connected && slot.generation == id.generation())
+        self.0.get_mut(id.index()).filter(|slot| slot.is_of(id))
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
@@ -95,7 +99,7 @@ impl Index<SessionId> for Slots {
     #[inline]
     fn index(&self, id: SessionId) -> &Slot {
         let slot = &self.0[id.index()];
-        debug_assert!(slot.connected && slot.generation == id.generation(), "a connection that has its turn");
+        debug_assert!(slot.is_of(id), "a connection that has its turn");
         slot
     }
 }
@@ -104,7 +108,7 @@ impl IndexMut<SessionId> for Slots {
     #[inline]
     fn index_mut(&mut self, id: SessionId) -> &mut Slot {
         let slot = &mut self.0[id.index()];
-        debug_assert!(slot.connected && slot.generation == id.generation(), "a connection that has its turn");
+        debug_assert!(slot.is_of(id), "a connection that has its turn");
         slot
     }
 }

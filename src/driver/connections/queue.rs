@@ -86,12 +86,12 @@ impl Driver {
     #[inline]
     pub fn traffic_to_report(&mut self, now: Now, id: SessionId) -> Option<Traffic> {
         let slot = &mut self.connections.slots[id];
-        if now.mono_ms().saturating_sub(slot.traffic_ms) < TRAFFIC_EVERY_MS {
-            return None;
-        }
-        slot.traffic_ms = now.mono_ms();
-        let session = &self.engine.sessions()[id];
-        Some(Traffic { client: session.id, received: session.net_in, written: session.net_out })
+        let is_due = now.mono_ms().saturating_sub(slot.traffic_ms) >= TRAFFIC_EVERY_MS;
+        is_due.then(|| {
+            slot.traffic_ms = now.mono_ms();
+            let session = &self.engine.sessions()[id];
+            Traffic { client: session.id, received: session.net_in, written: session.net_out }
+        })
     }
 
     /// Ends a batch of the session `id`, or something else that has used the engine: what it wrote to others is held back as far as

@@ -51,11 +51,10 @@ impl Driver {
         let mut soonest = |at: u64| next = Some(next.map_or(at, |known: u64| known.min(at)));
         let (mut closing, mut slow) = (Vec::new(), 0);
         for (id, session) in self.engine.sessions().iter() {
-            if session.flags.contains(SessionFlags::CLOSE_NOW) {
-                // It closes in its next turn.
-                continue;
-            }
-            if timeout_ms > 0 && session.subscriptions == [0; 3] && self.connections.slots.get(id).is_some() {
+            // A session with this flag closes in its next turn.
+            let slot = self.connections.slots.get(id).filter(|_| !session.flags.contains(SessionFlags::CLOSE_NOW));
+            let Some(slot) = slot else { continue };
+            if timeout_ms > 0 && session.subscriptions == [0; 3] {
                 // A blocked client, or one that is moving the clock, is not idle.
                 let waits = session.flags.contains(SessionFlags::BLOCKED) || self.connections.clock_mover == Some(id);
                 let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
@@ -66,7 +65,7 @@ impl Driver {
                     soonest(due);
                 }
             }
-            if let Some(since) = self.connections.slots.get(id).and_then(|slot| slot.soft_since_ms) {
+            if let Some(since) = slot.soft_since_ms {
                 let due = soft_due(since.get(), self.engine.config().client_output_buffer_limit[class(session)].seconds);
                 if now.reached(due) {
                     tracing::warn!(
@@ -109,16 +108,19 @@ impl Driver {
     fn check_large_output(&mut self, id: SessionId, now: Now, unsent: u64) -> bool {
         let session = &self.engine.sessions()[id];
         let limit = self.engine.config().client_output_buffer_limit[class(session)];
-        let Some(slot) = self.connections.slots.get_mut(id) else { return false };
-        let mut exceeded = limit.hard > 0 && unsent > limit.hard;
-        if limit.soft > 0 && unsent > limit.soft {
-            let since = slot.soft_since_ms.get_or_insert(NonZeroU64::MIN.saturating_add(now.mono_ms().saturating_sub(1))).get();
-            let due = soft_due(since, limit.seconds);
-            exceeded |= now.reached(due);
-            self.connections.sweep_ms = Some(self.connections.sweep_ms.map_or(due, |at| at.min(due)));
-        } else {
-            slot.soft_since_ms = None;
-        }
+        // What is inside the process has no limit.
+        let exceeded = self.connections.slots.get_mut(id).is_some_and(|slot| {
+            let mut exceeded = limit.hard > 0 && unsent > limit.hard;
+            if limit.soft > 0 && unsent > limit.soft {
+                let since = NonZeroU64::MIN.saturating_add(now.mono_ms().saturating_sub(1));
+                let due = soft_due(slot.soft_since_ms.get_or_insert(since).get(), limit.seconds);
+                exceeded |= now.reached(due);
+                self.connections.sweep_ms = Some(self.connections.sweep_ms.map_or(due, |at| at.min(due)));
+            } else {
+                slot.soft_since_ms = None;
+            }
+            exceeded
+        });
         if exceeded {
             tracing::warn!(client = session.id, addr = session.addr, unsent, "closing a client that does not read its replies");
             self.engine.stats_mut().output_limit_disconnections += 1;

@@ -99,7 +99,7 @@ impl Driver {
             if self.is_aborted(id) {
                 return Step::End(Next::Close);
             }
-            if self.connections.goes_last && std::mem::take(&mut self.connections.goes_last) {
+            if std::mem::take(&mut self.connections.goes_last) {
                 return Step::End(Next::Later);
             }
             if std::mem::take(&mut self.connections.yields) && turn.left > 0 {

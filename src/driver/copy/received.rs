@@ -72,10 +72,10 @@ impl Received {
     pub fn finish(mut self) -> Result<Box<Engine>, String> {
         self.items.check_end().map_err(|fault| fault.to_string())?;
         let refusals = self.replay.take_refusals();
-        if let Some(refusal) = refusals.named.iter().chain(&refusals.libraries).next() {
-            return Err(format!("the copy refused a change: {refusal}"));
+        match refusals.named.iter().chain(&refusals.libraries).next() {
+            Some(refusal) => Err(format!("the copy refused a change: {refusal}")),
+            None => Ok(self.replay.finish(self.now, Purpose::Base)?.0),
         }
-        Ok(self.replay.finish(self.now, Purpose::Base)?.0)
     }
 }
 

@@ -43,10 +43,8 @@ impl Backlog {
                 self.rests_until_ns = Some(now_ns + EVERY_NS);
                 return Ok(());
             }
-            if let Some((_, done)) = self.groups.pop_front() {
-                // Who gave it may not wait any more.
-                let _ = done.send(Applied::Done);
-            }
+            // Who gave it may not wait any more.
+            self.groups.pop_front().into_iter().for_each(|(_, done)| _ = done.send(Applied::Done));
         }
         Ok(())
     }
@@ -58,7 +56,7 @@ impl Backlog {
 
     /// How long it rests from `now_ns` on, if it does; `None` as well if there is nothing to apply.
     pub fn rest(&self, now_ns: u64) -> Option<Duration> {
-        let until_ns = self.rests_until_ns.filter(|_| !self.groups.is_empty() && self.groups.len() < GROUPS_MAX)?;
+        let until_ns = self.rests_until_ns.filter(|_| (1..GROUPS_MAX).contains(&self.groups.len()))?;
         Some(Duration::from_nanos(until_ns.saturating_sub(now_ns))).filter(|left| !left.is_zero())
     }
 

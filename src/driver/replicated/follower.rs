@@ -69,11 +69,12 @@ impl Follower {
     fn apply_slice(&mut self, batch: &Batch, slice: &mut Pace) -> Result<bool, String> {
         if self.reading.is_none() {
             self.set_time(batch.time);
+        }
+        let reader = self.reading.get_or_insert_with(|| {
             let mut reader = Reader::behind_preamble(0, batch.bytes.len() as u64);
             reader.feed(&batch.bytes);
-            self.reading = Some(reader);
-        }
-        let Some(reader) = &mut self.reading else { return Ok(true) };
+            reader
+        });
         loop {
             match reader.step().map_err(|damage| damage.to_string())? {
                 Step::Unit(unit) => self.replay.unit(unit)?,

@@ -78,9 +78,9 @@ impl Driver {
 
     fn begin_hand_over(&mut self, at: Present, to: NodeId, why: Why) {
         let until_ms = at.now.deadline_in(HAND_OVER_MS);
-        let Some(member) = self.member_mut() else { return };
         tracing::info!("hands the leadership over to node {to}");
-        member.handing_over = Some(HandOver { to, until_ms, ordered: false, why });
+        let handing_over = HandOver { to, until_ms, ordered: false, why };
+        self.member_mut().into_iter().for_each(|member| member.handing_over = Some(handing_over));
         self.engine.pause(Mode::All, until_ms);
         self.show_cluster(at);
         self.go_on_handing_over(at);
@@ -105,16 +105,14 @@ impl Driver {
 
     /// Ends a hand-over when another node leads.
     pub(super) fn note_leader(&mut self, at: Present) {
-        let Some(member) = self.member() else { return };
-        let follows = member.status.leader.is_some_and(|leader| leader != member.id);
-        if member.handing_over.is_some() && follows && !member.leads() {
+        let is_led = |member: &Member| member.status.leader.is_some_and(|leader| leader != member.id);
+        if self.member().is_some_and(|member| member.handing_over.is_some() && !member.leads() && is_led(member)) {
             self.end_hand_over(at);
         }
     }
 
     pub(super) fn end_hand_over(&mut self, at: Present) {
-        let Some(member) = self.member_mut() else { return };
-        let Some(handing_over) = member.handing_over.take() else { return };
+        let Some(handing_over) = self.member_mut().and_then(|member| member.handing_over.take()) else { return };
         self.engine.unpause();
         self.demands.ends |= handing_over.why == Why::Ends;
         self.show_cluster(at);

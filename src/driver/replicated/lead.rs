@@ -11,25 +11,53 @@ use crate::driver::replay::Purpose;
 use crate::driver::replicated::Member;
 use crate::driver::replicated::clock::boot_clock;
 use crate::driver::replicated::follower::Follower;
-use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, NodeState, close_sessions};
+use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, NodeState, RoleChange, close_sessions};
 use crate::driver::replicated::leading::{Leading, Settled};
 use crate::driver::{Driver, Present};
 use crate::engine::Engine;
+use crate::engine::persistence::Figures;
 use crate::engine::session::SessionFlags;
 use crate::persist::append::log::AppendLog;
 use crate::quorum::node::{Applied, Committed, Done, Status};
 use crate::quorum::types::LeaderId;
 
+impl Member {
+    /// Takes note of a change of the cluster. Returns what it asks of this node.
+    fn note_status(&mut self, status: Status) -> RoleChange {
+        if status.leader != self.status.leader {
+            match status.leader {
+                Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
+                None => tracing::info!(term = status.term, "no node leads"),
+            }
+        }
+        self.was_alone &= status.leader.is_none();
+        let change = self.state.change_to(status.leads);
+        self.status = status;
+        change
+    }
+
+    /// Begins to lead. Returns the last index that is applied, and what reads the figures of INFO.
+    fn begin_to_lead(&mut self, now: Now, log: Log, leadership: Leadership) -> (u64, Box<dyn Fn() -> Figures>) {
+        let progress = self.node.progress();
+        let leading = Leading::new(log, leadership, progress);
+        let figures = leading.figures(progress);
+        self.node.set_heartbeats(true);
+        self.tick_ms = now.mono_ms();
+        self.state = NodeState::Leads(Box::new(leading));
+        (self.node.status().applied, figures)
+    }
+}
+
 impl Driver {
     /// Takes committed entries. A follower may apply them later: [`Driver::go_on_applying`]. `clock` reads a monotonic clock in
     /// nanoseconds.
     pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, clock: fn() -> u64) {
-        let Some(member) = self.member_mut() else { return };
-        if matches!(member.state, NodeState::Follows(_)) {
-            member.backlog.push(entries, done);
-            self.apply_some(at, Pace::applying(clock));
-        } else if let Some(applied) = self.take_committed(at, &entries) {
-            let _ = done.send(applied);
+        match self.member_mut() {
+            Some(Member { state: NodeState::Follows(_), backlog, .. }) => {
+                backlog.push(entries, done);
+                self.apply_some(at, Pace::applying(clock));
+            }
+            _ => drop(self.take_committed(at, &entries).map(|applied| done.send(applied))),
         }
     }
 
@@ -55,18 +83,16 @@ impl Driver {
 
     /// Applies all that there is: the node is about to lead.
     fn apply_all(&mut self, at: Present) {
-        if let Some(member) = self.member_mut() {
-            member.backlog.end_rest();
-        }
+        self.member_mut().into_iter().for_each(|member| member.backlog.end_rest());
         self.apply_some(at, Pace::unlimited());
     }
 
     fn apply_some(&mut self, at: Present, slice: Pace) {
-        let Some(member) = self.member_mut() else { return };
-        let NodeState::Follows(follower) = &mut member.state else { return };
-        if let Err(reason) = member.backlog.apply_some(follower, at.ns, slice) {
-            self.node_failed(&reason);
-        }
+        let applied = match self.member_mut() {
+            Some(Member { state: NodeState::Follows(follower), backlog, .. }) => backlog.apply_some(follower, at.ns, slice),
+            _ => Ok(()),
+        };
+        applied.unwrap_or_else(|reason| self.node_failed(&reason));
     }
 
     /// Takes committed batches. Returns `None` if they could not be applied, and the server ends.
@@ -93,9 +119,7 @@ impl Driver {
             if self.engine.awaits_followers() {
                 self.look_at_followers(at);
             }
-            if let Some(member) = self.member_mut() {
-                member.settle_messages(number);
-            }
+            self.member_mut().into_iter().for_each(|member| member.settle_messages(number));
             self.go_on_handing_over(at);
         }
         if taken.foreign {
@@ -113,25 +137,21 @@ impl Driver {
     /// Replaces the state by a follower's.
     pub fn install(&mut self, at: Present, follower: Follower) {
         self.depose(at, "another node's state is installed");
+        self.set_state(NodeState::Follows(Box::new(follower)));
+    }
+
+    /// Replaces the state. What was still to be applied to the last one is forgotten.
+    fn set_state(&mut self, state: NodeState) {
         if let Some(member) = self.member_mut() {
             member.backlog.clear();
-            member.state = NodeState::Follows(Box::new(follower));
+            member.state = state;
         }
     }
 
     /// Takes note of a change of the cluster. If this node leads from now on, `set_clock` lets the engine's monotonic clock show
     /// so many microseconds, while the wall clock does not change, and returns what it shows then.
     pub fn cluster_changed(&mut self, at: Present, status: Status, set_clock: impl FnOnce(u64) -> Now) {
-        let Some(member) = self.member_mut() else { return };
-        let change = member.state.change_to(status.leads);
-        if status.leader != member.status.leader {
-            match status.leader {
-                Some(leader) => tracing::info!(term = status.term, "node {leader} leads"),
-                None => tracing::info!(term = status.term, "no node leads"),
-            }
-        }
-        member.was_alone &= status.leader.is_none();
-        member.status = status;
+        let change = self.member_mut().map(|member| member.note_status(status)).unwrap_or_default();
         if change.ceases {
             self.depose(at, "this node does not lead any more");
         }
@@ -147,8 +167,10 @@ impl Driver {
         self.apply_all(at);
         let purpose = if self.has_flaw(Flaw::SessionsEnded) { Purpose::Start { truncates: false } } else { Purpose::TakeOver };
         let keeps_clock = self.has_flaw(Flaw::LeaseNotShifted);
-        let Some(member) = self.member_mut() else { return };
-        let finished = member.state.finish(purpose, |time| if keeps_clock { at.now } else { set_clock(time.us) });
+        let finished = self.member_mut().map_or_else(
+            || Err("it is no node".to_owned()),
+            |member| member.state.finish(purpose, |time| if keeps_clock { at.now } else { set_clock(time.us) }),
+        );
         let (engine, now) = match finished {
             Ok(finished) => finished,
             Err(reason) => return self.node_failed(&reason),
@@ -160,25 +182,18 @@ impl Driver {
         self.forget_times(now);
         self.engine.end_loading(*engine);
         #[cfg(any(test, feature = "torture"))]
-        if self.has_flaw(Flaw::TokenFromClock)
-            && let Some(locks) = &mut self.engine.keyspace_mut().changes.locks
-        {
+        if self.has_flaw(Flaw::TokenFromClock) {
             // As a server that starts with nothing begins to count.
-            locks.force_next_token(now.unix_ms().unsigned_abs() * 2048);
+            let next = now.unix_ms().unsigned_abs() * 2048;
+            self.engine.keyspace_mut().changes.locks.iter_mut().for_each(|locks| locks.force_next_token(next));
         }
         let (origin, seed) = (self.engine.random(), self.engine.random());
         let records = AppendLog::new(now, boot_clock(now), seed);
         records.begin_file(0);
-        let Some(member) = self.member_mut() else { return };
-        let progress = member.node.progress();
-        let leading = Leading::new(Log::new(records, seed), Leadership::new(id, origin, at.ns), progress);
-        let figures = leading.figures(progress);
-        member.node.set_heartbeats(true);
-        let applied = member.node.status().applied;
-        member.tick_ms = now.mono_ms();
-        member.state = NodeState::Leads(Box::new(leading));
-        self.engine.replication_mut().settled_index = applied;
-        self.engine.persistence_mut().figures = Some(figures);
+        let (log, leadership) = (Log::new(records, seed), Leadership::new(id, origin, at.ns));
+        let (applied, figures) = self.member_mut().map(|member| member.begin_to_lead(now, log, leadership)).unzip();
+        self.engine.replication_mut().settled_index = applied.unwrap_or_default();
+        self.engine.persistence_mut().figures = figures;
         self.record_changes();
         tracing::info!("this node leads");
         self.show_cluster(at);
@@ -196,9 +211,7 @@ impl Driver {
             return self.keep_answering();
         }
         self.close_sessions(at, Closing::Deposed);
-        if let Some(member) = self.member_mut() {
-            member.state = NodeState::Empty;
-        }
+        self.set_state(NodeState::Empty);
         // Of a copy in progress, the rest of the keys would be missing.
         self.copy_failed(at, why);
         // What waited does so no more.
@@ -216,9 +229,7 @@ impl Driver {
 
     /// With the flaw planted: goes on to answer from what there is.
     fn keep_answering(&mut self) {
-        if let Some(member) = self.member_mut() {
-            member.state = NodeState::Empty;
-        }
+        self.set_state(NodeState::Empty);
         self.engine.persistence_mut().figures = None;
         self.record_changes();
     }
@@ -235,10 +246,12 @@ impl Driver {
         self.go_on_handing_over(at);
         let (hung_leads, alone_leads) = (self.has_flaw(Flaw::HungDiskLeads), self.has_flaw(Flaw::AloneLeads));
         let leaves_waiting = self.has_flaw(Flaw::WaitersLeft);
-        let Some(member) = self.member_mut().filter(|member| at.now.reached(member.tick_ms)) else { return };
-        member.tick_ms = at.now.deadline_in(member.tick_every_ms);
-        let every = Duration::from_millis(member.tick_every_ms);
-        let Member { node, state: NodeState::Leads(leading), was_alone, .. } = member else { return };
+        let member = self.member_mut().filter(|member| at.now.reached(member.tick_ms));
+        let Some(Member { node, state: NodeState::Leads(leading), was_alone, tick_ms, tick_every_ms, .. }) = member else {
+            return;
+        };
+        *tick_ms = at.now.deadline_in(*tick_every_ms);
+        let every = Duration::from_millis(*tick_every_ms);
         let leadership = &mut leading.leadership;
         let stood_still = leadership.stood_still(at.ns, every, node.lease_max(), || node.lease());
         let step = if hung_leads { DiskStep::Stay } else { leadership.look_at_disk(node.disk(), node.lease_max()) };
@@ -268,10 +281,10 @@ impl Driver {
             self.hand_over_for_disk(at);
         }
         self.look_at_bound();
+        let is_idle = |leading: &&mut Leading| !leading.log.gate.in_flight();
         if !stepped_down
             && self.engine.next_deadline().is_some()
-            && let Some(leading) = self.member_mut().and_then(Member::leading_mut)
-            && !leading.log.gate.in_flight()
+            && let Some(leading) = self.member_mut().and_then(Member::leading_mut).filter(is_idle)
         {
             leading.confirms = true;
         }

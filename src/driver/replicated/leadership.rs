@@ -128,10 +128,10 @@ impl NodeState {
     /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows. `was_alone`: it has led,
     /// reached no majority, and known no leader since.
     pub fn role(&self, me: NodeId, leader: Option<NodeId>, was_alone: bool) -> Role {
-        match self {
-            NodeState::Leads(leading) if leading.leadership.alone => Role::NoQuorum,
-            NodeState::Leads(_) => Role::Leader,
-            _ if was_alone && leader.is_none() => Role::NoQuorum,
+        match (self, leader) {
+            (NodeState::Leads(leading), _) if leading.leadership.alone => Role::NoQuorum,
+            (NodeState::Leads(_), _) => Role::Leader,
+            (_, None) if was_alone => Role::NoQuorum,
             _ => Role::Follower { leader: leader.filter(|leader| *leader != me) },
         }
     }
@@ -149,14 +149,16 @@ impl NodeState {
     /// # Errors
     /// In words: there is no state, or its records contradict each other.
     pub fn finish(&mut self, purpose: Purpose, set_clock: impl FnOnce(ClusterTime) -> Now) -> Result<(Box<Engine>, Now), String> {
-        let state = std::mem::replace(self, NodeState::Empty);
-        let NodeState::Follows(follower) = state else {
-            *self = state;
-            return Err("it leads without a state".to_owned());
-        };
-        let now = set_clock(follower.time());
-        let engine = follower.finish(moment_of(now), purpose)?;
-        Ok((engine, now))
+        match std::mem::replace(self, NodeState::Empty) {
+            NodeState::Follows(follower) => {
+                let now = set_clock(follower.time());
+                Ok((follower.finish(moment_of(now), purpose)?, now))
+            }
+            state => {
+                *self = state;
+                Err("it leads without a state".to_owned())
+            }
+        }
     }
 }
 
@@ -246,8 +248,8 @@ impl Leadership {
     fn settle(&mut self, entries: &[Committed]) -> Taken {
         let mut taken = Taken::nothing(Applied::Done);
         for entry in entries {
-            let own =
-                self.proposed.front().filter(|(number, ..)| entry.batch.origin == self.origin && entry.batch.number == *number);
+            let batch = (entry.batch.origin, entry.batch.number);
+            let own = self.proposed.front().filter(|(number, ..)| batch == (self.origin, *number));
             let Some(&(number, len, since_ns)) = own else {
                 return Taken { applied: Applied::StartsAnew, foreign: true, ..taken };
             };

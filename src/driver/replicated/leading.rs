@@ -5,9 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::driver::Present;
+use crate::driver::gate::{BatchNumber, Executed};
 use crate::driver::log::Log;
-use crate::driver::replicated::leadership::Leadership;
+use crate::driver::replicated::clock::boot_clock;
+use crate::driver::replicated::leadership::{Leadership, Wait};
 use crate::engine::persistence::{Figures, Position};
+use crate::quorum::node::Node;
 use crate::quorum::store::Progress;
 
 /// How far the batches of a leader are.
@@ -39,6 +43,36 @@ impl Leading {
     pub fn new(log: Log, leadership: Leadership, progress: &Progress) -> Leading {
         let unwritten = Arc::clone(&progress.unwritten_bytes);
         Leading { log, leadership, confirms: false, queued: Rc::default(), settled: Rc::default(), unwritten }
+    }
+
+    /// The batch that the reply to a request waits for. See [`Leadership::wait_of`].
+    pub(super) fn batch_of_reply(&mut self, node: &Node, request: Executed<'_>, ns: u64, trusts_itself: bool) -> BatchNumber {
+        let batch = self.log.batch_of_reply(request);
+        if trusts_itself {
+            return batch;
+        }
+        match self.leadership.wait_of(batch, &self.log.gate, &request, ns, || node.lease()) {
+            Wait::For(batch) => batch,
+            Wait::ForMajority => {
+                self.confirms = true;
+                self.log.gate.pending()
+            }
+        }
+    }
+
+    /// Proposes the pending changes, or an empty batch if there are none. Returns its number.
+    pub(in crate::driver) fn propose(&mut self, node: &Node, at: Present) -> BatchNumber {
+        let Leading { log, leadership, confirms, queued, .. } = self;
+        *confirms = false;
+        log.gate.note_changes(&log.records);
+        log.records.set_boot_clock(at.now, boot_clock(at.now));
+        let batch = log.records.take_batch(0).map(|batch| batch.bytes).unwrap_or_default();
+        let number = log.gate.note_taken();
+        queued.set(queued.get() + batch.len() as u64);
+        // Each batch stands alone: a snapshot may end before any of them.
+        log.records.begin_file(0);
+        node.propose(leadership.next_proposal(number, batch, at.now, at.ns), leadership.id);
+        number
     }
 
     /// Number of bytes that wait to be stored. What was proposed is in the node's own log as well.

@@ -9,14 +9,14 @@ use crate::quorum::node::Change;
 impl Driver {
     /// Has the node change the members. The session gets its reply when that is done.
     pub(in crate::driver) fn change_members(&mut self, at: Present, id: SessionId, change: MemberChange) {
-        let Some(member) = self.member() else {
-            return self.members_changed(at, id, Err("this server is not replicated".to_owned()));
-        };
         let change = match change {
             MemberChange::Add { id, addr } => Change::Add(id, addr),
             MemberChange::Remove { id } => Change::Remove(id),
         };
-        member.node.change(change, id);
+        match self.member() {
+            Some(member) => member.node.change(change, id),
+            None => self.members_changed(at, id, Err("this server is not replicated".to_owned())),
+        }
     }
 
     /// Replies to the session that has asked for a change, if it is still there.

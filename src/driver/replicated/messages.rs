@@ -52,11 +52,20 @@ pub(super) fn decode(message: &[u8]) -> Option<Vec<Relayed>> {
 impl Member {
     /// Sends the messages that waited for this batch or an earlier one.
     pub(super) fn settle_messages(&mut self, settled: BatchNumber) {
-        while self.messages.waiting.front().is_some_and(|(batch, _)| *batch <= settled) {
-            if let Some((_, message)) = self.messages.waiting.pop_front() {
-                self.node.tell_all(&message);
-            }
+        let settled = self.messages.waiting.partition_point(|(batch, _)| *batch <= settled);
+        for (_, message) in self.messages.waiting.drain(..settled) {
+            self.node.tell_all(&message);
         }
+    }
+
+    /// Sends a message as soon as a batch is settled; 0 for at once.
+    pub(super) fn relay(&mut self, batch: BatchNumber, message: Vec<u8>) {
+        if batch == 0 && self.messages.waiting.is_empty() {
+            return self.node.tell_all(&message);
+        }
+        // Messages keep their order, also behind those that wait for more.
+        let last = self.messages.waiting.back().map_or(0, |(last, _)| *last);
+        self.messages.waiting.push_back((batch.max(last), message));
     }
 }
 

@@ -31,8 +31,7 @@ mod status;
 
 use crate::driver::gate::{BatchNumber, Executed};
 use crate::driver::replicated::backlog::Backlog;
-use crate::driver::replicated::clock::boot_clock;
-use crate::driver::replicated::leadership::{NodeState, Wait};
+use crate::driver::replicated::leadership::NodeState;
 use crate::driver::replicated::leading::Leading;
 use crate::driver::replicated::messages::Messages;
 use crate::driver::{Changes, Driver, Present};
@@ -41,6 +40,7 @@ use crate::quorum::node::{Node, Status};
 use crate::quorum::types::NodeId;
 
 /// A hand-over of the leadership in progress.
+#[derive(Clone, Copy)]
 struct HandOver {
     to: NodeId,
     /// When it is given up, in monotonic milliseconds.
@@ -136,47 +136,22 @@ impl Member {
         if let NodeState::Leads(leading) = &mut self.state { Some(leading) } else { None }
     }
 
+    /// The node and what it has while it leads, if it does.
+    pub(super) fn as_leader(&mut self) -> Option<(&Node, &mut Leading)> {
+        if let NodeState::Leads(leading) = &mut self.state { Some((&self.node, leading)) } else { None }
+    }
+
     /// When it needs a turn, in monotonic milliseconds; `u64::MAX` if it does not.
     pub(super) fn due_ms(&self) -> u64 {
         self.handing_over.as_ref().map_or(self.tick_ms, |handing_over| handing_over.until_ms.min(self.tick_ms))
     }
 
-    /// The batch that the reply to a request waits for; `None` if this node does not lead. See
-    /// [`leadership::Leadership::wait_of`].
-    pub(super) fn batch_of_reply(&mut self, request: Executed<'_>, ns: u64, trusts_itself: bool) -> Option<BatchNumber> {
-        let Member { node, state: NodeState::Leads(leading), .. } = self else { return None };
-        let Leading { log, leadership, confirms, .. } = &mut **leading;
-        let batch = log.batch_of_reply(request);
-        if trusts_itself {
-            return Some(batch);
+    /// The batch that the reply to a request waits for; 0 if it waits for none, or this node does not lead.
+    pub(super) fn batch_of_reply(&mut self, request: Executed<'_>, ns: u64, trusts_itself: bool) -> BatchNumber {
+        match &mut self.state {
+            NodeState::Leads(leading) => leading.batch_of_reply(&self.node, request, ns, trusts_itself),
+            NodeState::Follows(_) | NodeState::Empty => 0,
         }
-        Some(match leadership.wait_of(batch, &log.gate, &request, ns, || node.lease()) {
-            Wait::For(batch) => batch,
-            Wait::ForMajority => {
-                *confirms = true;
-                log.gate.pending()
-            }
-        })
-    }
-
-    /// Proposes the pending changes, or an empty batch. Returns its number; `None` if there is nothing to propose.
-    pub(super) fn propose(&mut self, at: Present) -> Option<BatchNumber> {
-        let Member { node, state: NodeState::Leads(leading), .. } = self else { return None };
-        let Leading { log, leadership, confirms, queued, .. } = &mut **leading;
-        log.gate.note_changes(&log.records);
-        log.records.set_boot_clock(at.now, boot_clock(at.now));
-        let confirms = std::mem::take(confirms);
-        let batch = match log.records.take_batch(0) {
-            Some(batch) => batch.bytes,
-            None if confirms => Vec::new(),
-            None => return None,
-        };
-        let number = log.gate.note_taken();
-        queued.set(queued.get() + batch.len() as u64);
-        // Each batch stands alone: a snapshot may end before any of them.
-        log.records.begin_file(0);
-        node.propose(leadership.next_proposal(number, batch, at.now, at.ns), leadership.id);
-        Some(number)
     }
 }
 

@@ -10,15 +10,8 @@ impl Driver {
         if !self.engine.pubsub().relay.has_messages() {
             return;
         }
-        let messages = self.engine.pubsub_mut().relay.take();
-        let Some(member) = self.member_mut() else { return };
-        let Some(message) = encode(messages) else { return };
-        if batch == 0 && member.messages.waiting.is_empty() {
-            return member.node.tell_all(&message);
-        }
-        // Messages keep their order, also behind those that wait for more.
-        let last = member.messages.waiting.back().map_or(0, |(last, _)| *last);
-        member.messages.waiting.push_back((batch.max(last), message));
+        let message = encode(self.engine.pubsub_mut().relay.take());
+        self.member_mut().zip(message).into_iter().for_each(|(member, message)| member.relay(batch, message));
     }
 
     /// Delivers messages of another node.

@@ -74,17 +74,19 @@ impl Driver {
     /// Shows clients the present state of the cluster.
     pub(super) fn show_cluster(&mut self, at: Present) {
         let recorded = self.log().is_some_and(|log| log.records.pending_bytes() > 0);
-        let Some(member) = self.member() else { return };
-        let mut state = member.state(recorded);
-        let answers = match state.role {
+        let state = self.member().map(|member| member.state(recorded));
+        let shown = state.map(|state| State { role: self.role_shown(state.role), ..state });
+        shown.into_iter().for_each(|state| self.engine.set_replication(at.now, state));
+    }
+
+    /// The role that clients see: with a flaw planted, another one than it is.
+    fn role_shown(&self, role: Role) -> Role {
+        let answers = match role {
             Role::Follower { .. } => self.has_flaw(Flaw::FollowerAnswers),
             // Otherwise the engine ends the waits by an error.
             Role::NoQuorum => self.has_flaw(Flaw::WaitersLeft),
             Role::Leader | Role::Single => false,
         };
-        if answers {
-            state.role = Role::Leader;
-        }
-        self.engine.set_replication(at.now, state);
+        if answers { Role::Leader } else { role }
     }
 }

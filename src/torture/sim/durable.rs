@@ -37,7 +37,7 @@ impl Durable {
     /// The configuration that the operator starts the next process with.
     pub fn config_to_start(&self, random: &mut Random) -> Config {
         let delay = if self.hurries { [0, 0, 50, -1][random.below(4) as usize] } else { 0 };
-        Config { key_load_delay: delay, ..config() }
+        Config { key_load_delay: delay, hide_user_data_from_log: random.percent(30), ..config() }
     }
 
     /// Deletes all files, as an operator does who wants the server back at any price.

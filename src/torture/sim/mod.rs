@@ -1,7 +1,7 @@
 //! The simulation: the engine, a network and clients in one process on virtual time. The same plan gives the same history.
 //!
 //! - [`net`]: the event queue, connections, calls and timers; [`link`]: delays and losses between a client and a server;
-//! - [`server`]: the real engine as a server; [`durable`], [`machine`], [`disk`]: its log and files; [`threads`]: what its process does beside; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
+//! - [`server`]: the real engine as a server; [`durable`], [`machine`], [`disk`]: its log and files; [`threads`]: what its process does beside; [`inherited`]: files that it may find; [`executor`]: runs the clients' tasks; [`clock`]: their clocks;
 //! - [`replica`]: servers that are nodes of one replicated service;
 //! - [`world`]: what algorithms and clients see of all this.
 
@@ -9,6 +9,7 @@ pub mod clock;
 pub mod disk;
 pub mod durable;
 pub mod executor;
+pub mod inherited;
 pub mod link;
 pub mod machine;
 pub mod net;
@@ -49,6 +50,8 @@ const OPERATED_FROM_US: u64 = 5_000_000;
 
 /// Number of bytes that may wait to be stored on durable servers whose clients use plain keys: those of a few commands.
 pub const WAITING_MAX: u64 = 512;
+/// The same on nodes, whose unchecked clients write more at a time.
+const WAITING_ON_NODES_MAX: u64 = 100 << 10;
 
 /// What clients do.
 enum Work<'a> {
@@ -86,8 +89,8 @@ pub struct Registers {
     pub waited_max: u64,
 }
 
-/// Runs an episode in which clients use plain keys. Servers are stressed: other clients make noise, and on durable ones few
-/// bytes may wait to be stored, and their operators change often how they store.
+/// Runs an episode in which clients use plain keys. Servers are stressed: other clients make noise, few bytes may wait to be
+/// stored, and durable ones begin with the files of a Redis, and their operators change often how they store.
 pub fn run_registers(plan: &Plan) -> Registers {
     let noted = crate::torture::sim::registers::Noted::default();
     let (_, waited_max) = run_work(plan, Work::Registers(Arc::clone(&noted)));
@@ -135,12 +138,15 @@ fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
         lock(&simulation.net).bound_to_connections = algorithm.facts().session;
     }
     simulation.start_nodes();
+    if matches!(simulation.work, Work::Registers(_)) {
+        simulation.servers[..plan.machines() as usize].iter_mut().for_each(Server::inherit);
+    }
     if plan.durable.is_some() {
         simulation.servers[..plan.machines() as usize].iter_mut().for_each(|server| _ = server.start(&simulation.net));
     }
     if matches!(simulation.work, Work::Registers(_)) {
         for server in &mut simulation.servers[..plan.machines() as usize] {
-            server.stress(WAITING_MAX);
+            server.stress(if plan.durable.is_some() { WAITING_MAX } else { WAITING_ON_NODES_MAX });
             lock(&simulation.net).at(OPERATED_FROM_US, Event::Noise(server.number));
         }
     }

@@ -32,6 +32,7 @@ use crate::torture::random::Random;
 use crate::torture::sim::clock::{BEGIN_UNIX_MS, Clock};
 use crate::torture::sim::disk::{Planted, SharedDisk};
 use crate::torture::sim::durable::Durable;
+use crate::torture::sim::inherited::inherit;
 use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::{ConnId, Net, ToClient, ToServer};
 use crate::torture::sim::replica::node::Replica;
@@ -192,8 +193,17 @@ pub struct Server {
     noise: Option<Noise>,
 }
 
-pub(in crate::torture::sim) fn engine(seed: u64, at_us: u64) -> Engine {
-    let mut engine = Engine::new(Config::default(), seed, now(at_us), crate::commands::table());
+/// The configuration of a server that is not durable. Some make no snapshots.
+pub(in crate::torture::sim) fn config(seed: u64) -> Config {
+    let mut config = Config::default();
+    if seed.is_multiple_of(8) {
+        config.dbfilename.clear();
+    }
+    config
+}
+
+fn engine(seed: u64, at_us: u64) -> Engine {
+    let mut engine = Engine::new(config(seed), seed, now(at_us), crate::commands::table());
     engine.bound_scripts(Some(SCRIPT_STEPS_MAX));
     engine
 }
@@ -244,13 +254,19 @@ impl Server {
         server
     }
 
-    /// Lets unchecked clients use the server, by [`Event::Noise`]. On a durable server, few bytes may wait to be stored, and the
-    /// operator often changes how it stores.
+    /// The durable server, which has not started yet, finds the files of a Redis.
+    pub fn inherit(&mut self) {
+        let seed = self.seed;
+        // A new disk does not fail.
+        self.durable.iter().for_each(|durable| _ = durable.machine.disk.act(|disk| inherit(disk, seed)));
+    }
+
+    /// Lets unchecked clients use the server, by [`Event::Noise`]. So many bytes may wait to be stored. The operator of a durable
+    /// server often changes how it stores.
     pub fn stress(&mut self, waiting_max: u64) {
         self.noise = Some(Noise::new(Random::new(self.seed, streams::NOISE, 0), self.durable.is_some()));
         self.threads.hurries = true;
-        let limits = Limits { backlog: 256, changes: 2048, copied: 64, ..Limits::default() };
-        self.limits = if self.durable.is_some() { Limits { waiting: waiting_max, ..limits } } else { limits };
+        self.limits = Limits { waiting: waiting_max, backlog: 256, changes: 2048, copied: 64 };
         self.driver.limit(self.limits);
         if let Some(durable) = &mut self.durable {
             durable.hurry();

@@ -8,7 +8,6 @@ use crate::driver::Driver;
 use crate::driver::replicated::asked::NodeAdapter;
 use crate::driver::replicated::follower::Follower;
 use crate::driver::round::Driving;
-use crate::engine::config::Config;
 use crate::quorum::types::{NodeId, SnapshotFile};
 use crate::server::replicated::content;
 use crate::torture::history::{EventKind, NO_CLIENT};
@@ -18,7 +17,7 @@ use crate::torture::sim::replica::disk::NodeDisk;
 use crate::torture::sim::replica::node::{Process, Replica};
 use crate::torture::sim::replica::runtime::Runtime;
 use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::server::{BEGIN_US, Server};
+use crate::torture::sim::server::{BEGIN_US, Server, config};
 
 /// By how much the monotonic clocks of processes differ.
 const CLOCKS_APART_US: u64 = 777_000_123;
@@ -45,9 +44,10 @@ impl Server {
         let origin_us = BEGIN_US + (replica.number * u64::from(replica.index + 3)) % 13 * CLOCKS_APART_US;
         let clock = ProcessClock::new(net.now_us, origin_us, replica.wall_ms).with_ppm(runtime.clock(replica.index).ppm);
         let flaw = replica.flaw.of_driver();
-        self.on(net).begin_process(clock, Config::default(), flaw);
+        let config = config(self.seed);
+        self.on(net).begin_process(clock, config.clone(), flaw);
         let Some(replica) = &mut self.replica else { return false };
-        let options = match replica.start(runtime, net.now_us, Config::default()) {
+        let options = match replica.start(runtime, net.now_us, config) {
             Ok(options) => options,
             Err(reason) => {
                 tracing::error!(reason, "a node refuses its files");

@@ -22,7 +22,7 @@ const BEGIN_ROOM: usize = 100_000;
 const ROOM_MAX: u64 = 300_000;
 
 /// What they send that changes keys. `{key}` is one of their keys, `{n}` a small number and `{value}` a value that may be long.
-const WRITES: [&str; 11] = [
+const WRITES: [&str; 19] = [
     "SET {key} {value}",
     "SET {key} {value}",
     "APPEND {key} {value}",
@@ -33,14 +33,30 @@ const WRITES: [&str; 11] = [
     "DEL list:{n}",
     "LOCK.ACQUIRE lock:{n} {key} {n} WAIT {n}",
     "LOCK.ACQUIRE lock:{n} {key} 1000 SESSION",
+    "LOCK.ACQUIRE lock:left left 30000",
+    "LOCK.ACQUIRE lock:right right 30000",
+    "LOCK.ACQUIRE lock:left right 1000 WAIT 3000",
+    "LOCK.ACQUIRE lock:right left 1000 WAIT 3000",
+    "SWAPDB 1 2",
+    "XADD stream * field {n}",
+    "XGROUP CREATE stream group $ MKSTREAM",
+    "XREADGROUP GROUP group {key} STREAMS stream >",
     "EVAL for\u{a0}i=1,9\u{a0}do\u{a0}redis.call('RPUSH',KEYS[1],i)\u{a0}end 1 list:{n}",
 ];
 
 /// What else they send. A command that stands twice is sent more often.
-const OTHERS: [&str; 59] = [
+const OTHERS: [&str; 72] = [
     "GET {key}",
     "GET {key}",
     "LRANGE list:{n} 0 -1",
+    // A key is missing.
+    "GET",
+    "SELECT 0",
+    "SELECT 1",
+    "DBSIZE",
+    "LOCK.STATS",
+    // More than is written at once.
+    "EVAL return\u{a0}string.rep('x',1500000) 0",
     "MULTI",
     "EXEC",
     "DISCARD",
@@ -84,6 +100,11 @@ const OTHERS: [&str; 59] = [
     "CONFIG SET latency-monitor-threshold {n}",
     "CONFIG SET aof-timestamp-enabled yes",
     "CONFIG SET aof-timestamp-enabled no",
+    "CONFIG SET hide-user-data-from-log yes",
+    "CONFIG SET hide-user-data-from-log no",
+    "CONFIG SET loglevel notice",
+    // Nothing is stored less for it.
+    "CONFIG SET appendonly yes",
     "CONFIG SET maxmemory-clients 300000",
     "CONFIG SET maxmemory-clients 0",
     "CONFIG SET client-query-buffer-limit 1048576",
@@ -95,6 +116,9 @@ const OTHERS: [&str; 59] = [
     "LASTSAVE",
     "INFO",
     "FAILOVER",
+    "NODE HANDOVER",
+    "DEBUG OBJECT {key}",
+    "LOCK.LIST",
     "MONITOR",
     "NONSENSE",
 ];

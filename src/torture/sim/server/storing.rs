@@ -12,7 +12,7 @@ use crate::torture::sim::machine::ProcessClock;
 use crate::torture::sim::net::Event;
 use crate::torture::sim::server::local::Local;
 use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::server::{Ended, SCRIPT_STEPS_MAX, Server, hello};
+use crate::torture::sim::server::{Ended, SCRIPT_STEPS_MAX, Server, config, hello};
 use crate::torture::sim::world::{Shared, lock};
 
 /// Time after which a server that has ended by itself is started again.
@@ -72,10 +72,10 @@ impl Serving<'_> {
     /// # Errors
     /// The files are refused, in words.
     pub(super) fn start_process(&mut self) -> Result<(), String> {
-        let Serving { server: Server { durable, threads, clock, .. }, net } = self;
+        let Serving { server: Server { durable, threads, clock, seed, .. }, net } = self;
         let (clock, config) = match durable {
             Some(durable) => (durable.machine.begin_process(net.now_us), durable.config_to_start(&mut threads.random)),
-            None => (*clock, Config::default()),
+            None => (*clock, config(*seed)),
         };
         let flaw = if let Planted::OfDriver(flaw) = threads.disk.planted { flaw } else { Flaw::Nothing };
         self.begin_process(clock, config, flaw);
