@@ -8,6 +8,7 @@ use portcullis::torture::check::{Property, linear};
 use portcullis::torture::plan::{Fault, Plan, Settings};
 use portcullis::torture::run::{Outcome, run};
 use portcullis::torture::sim::disk::Planted;
+use portcullis::torture::sim::threads::Done;
 use portcullis::torture::sim::{Registers, WAITING_MAX, run_registers};
 use portcullis::torture::subject::Subject;
 
@@ -110,7 +111,7 @@ fn use_registers(seed: u64, mut episodes: Range<u64>, planted: Planted) -> Optio
     let settings = Settings { seed, faults, durable: Some(planted), ..Settings::default() };
     let settings = subject.settings(&settings);
     episodes.find_map(|episode| {
-        let Registers { operations, waited_max } = run_registers(&Plan::draw(&settings, episode));
+        let Registers { operations, waited_max, .. } = run_registers(&Plan::draw(&settings, episode));
         assert!(operations.len() > 100, "{} operations", operations.len());
         let shown = match linear::violation(&operations) {
             Some(_) => Shown::NotLinear,
@@ -128,6 +129,23 @@ fn plain_commands_are_linearizable_while_operators_change_how_servers_store() {
     for seed in 1..=seeds {
         assert_eq!(use_registers(seed, 0..episodes, Planted::Nothing), None, "seed {seed}");
     }
+}
+
+/// What never happens is judged by nobody.
+#[test]
+fn servers_load_files_make_bases_and_snapshots_and_switch_files_on() {
+    let faults = vec![Fault::Restart, Fault::PowerLoss];
+    let durable = Subject { durable: true, ..Subject::new("native") }.settings(&Settings {
+        seed: 1,
+        faults,
+        durable: Some(Planted::Nothing),
+        ..Settings::default()
+    });
+    let Done { snapshots, bases, files, loads } = run_registers(&Plan::draw(&durable, 0)).done;
+    assert!(
+        snapshots > 5 && bases > 5 && files > 2 && loads > 5,
+        "{snapshots} snapshots, {bases} bases, {files} files, {loads} loads"
+    );
 }
 
 #[test]

@@ -30,6 +30,7 @@ use crate::torture::sim::net::{Event, Net};
 use crate::torture::sim::replica::cluster::Cluster;
 use crate::torture::sim::replica::node::{End, Replica};
 use crate::torture::sim::server::{Ended, Server};
+use crate::torture::sim::threads::Done;
 use crate::torture::sim::world::{Shared, SimWorld, lock};
 use crate::torture::workload::{self, Setup};
 
@@ -87,18 +88,21 @@ pub struct Registers {
     pub operations: Vec<crate::torture::check::linear::Operation>,
     /// The greatest number of bytes that waited to be stored.
     pub waited_max: u64,
+    /// What servers have done.
+    #[cfg_attr(not(any(test, feature = "internals")), allow(dead_code, reason = "tests read it"))]
+    pub done: Done,
 }
 
 /// Runs an episode in which clients use plain keys. Servers are stressed: other clients make noise, few bytes may wait to be
 /// stored, and durable ones begin with the files of a Redis, and their operators change often how they store.
 pub fn run_registers(plan: &Plan) -> Registers {
     let noted = crate::torture::sim::registers::Noted::default();
-    let (_, waited_max) = run_work(plan, Work::Registers(Arc::clone(&noted)));
+    let (_, waited_max, done) = run_work(plan, Work::Registers(Arc::clone(&noted)));
     let noted = std::mem::take(&mut *noted.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-    Registers { operations: noted.into_iter().flatten().collect(), waited_max }
+    Registers { operations: noted.into_iter().flatten().collect(), waited_max, done }
 }
 
-fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
+fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64, Done) {
     let cluster = plan.replicas.map(|_| Cluster::new(plan));
     let server = |number: u32| {
         let seed = Random::new(plan.seed, streams::ENGINE, u64::from(number)).draw();
@@ -161,7 +165,9 @@ fn run_work(plan: &Plan, work: Work<'_>) -> (History, u64) {
     }
     simulation.run();
     let waited_max = simulation.servers.iter().map(|server| server.waited_max).max();
-    (simulation.finish(), waited_max.unwrap_or_default())
+    let mut done = Done::default();
+    simulation.servers.iter().for_each(|server| done += server.done);
+    (simulation.finish(), waited_max.unwrap_or_default(), done)
 }
 
 impl Simulation<'_> {

@@ -135,7 +135,7 @@ pub fn run(settings: &Settings, from: u64, simulated_us: u64, mut seen: impl FnM
     let mut outcome = Outcome::default();
     for episode in from.. {
         let plan = Plan::draw(settings, episode);
-        let Registers { operations, waited_max } = sim::run_registers(&plan);
+        let Registers { operations, waited_max, .. } = sim::run_registers(&plan);
         outcome.waited_max = outcome.waited_max.max(waited_max);
         outcome.episodes += 1;
         outcome.commands += operations.len() as u64;

@@ -40,7 +40,7 @@ use crate::torture::sim::server::journal::{Entry, Journal};
 use crate::torture::sim::server::local::{LocalId, Locals};
 use crate::torture::sim::server::noise::Noise;
 use crate::torture::sim::server::serving::Serving;
-use crate::torture::sim::threads::{Lock, Threads};
+use crate::torture::sim::threads::{Done, Lock, Threads};
 use crate::torture::sim::world::{Shared, lock};
 
 /// The engine's monotonic clock at the beginning.
@@ -189,6 +189,8 @@ pub struct Server {
     pub(in crate::torture::sim) limits: Limits,
     /// The greatest number of bytes that has waited.
     pub waited_max: u64,
+    /// What it has done.
+    pub done: Done,
     /// Unchecked clients, if there are any.
     noise: Option<Noise>,
 }
@@ -238,6 +240,7 @@ impl Server {
             stalled_until_us: 0,
             limits: Limits::default(),
             waited_max: 0,
+            done: Done::default(),
             noise: None,
         };
         server.count_writes();

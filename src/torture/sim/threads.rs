@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ use crate::driver::switch::{self, FolderLock, Target, Writers};
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Step};
+use crate::persist::append::manifest::File;
 use crate::persist::disk::simulated::Injected;
 use crate::server::durable;
 use crate::server::durable::copy::{CopyReceiver, Made, NewCopy, Received, ToMake, copy_made};
+use crate::server::durable::folder::LogFolder;
 use crate::server::durable::rewrite::BaseMaker;
 use crate::torture::plan::streams;
 use crate::torture::random::Random;
@@ -48,6 +51,39 @@ impl Inbox {
     }
 }
 
+/// How often servers have done what only some inputs make them do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Number of snapshots beside the server.
+    pub snapshots: u64,
+    /// Number of new bases.
+    pub bases: u64,
+    /// Number of files that were switched on.
+    pub files: u64,
+    /// Number of processes that have loaded their files.
+    pub loads: u64,
+}
+
+impl Done {
+    fn note<F: LogFolder, L>(&mut self, made: &Made<F, L>) {
+        match made {
+            Made::Snapshot(_, made) => self.snapshots += u64::from(made.is_ok()),
+            Made::File(made) => self.files += u64::from(made.is_ok()),
+        }
+    }
+}
+
+impl AddAssign for Done {
+    fn add_assign(&mut self, other: Done) {
+        self.snapshots += other.snapshots;
+        self.bases += other.bases;
+        self.files += other.files;
+        self.loads += other.loads;
+    }
+}
+
+/// A new base and its length in bytes, or why there is none.
+type BaseMade = Result<(File, u64), String>;
 /// Keeps the folder of a log locked.
 pub type Lock = FolderLock<(), Box<dyn Fn()>>;
 /// A folder that is locked.
@@ -134,10 +170,14 @@ impl Threads {
         Ok(())
     }
 
-    /// A message is on its way to the receiver of the copy. The server has so many keys now.
-    pub fn send_to_copy(&mut self, at_us: u64, message: Message, keys: usize) {
+    /// The copy is whole, and must have so many keys that have not expired.
+    pub fn expect_keys(&mut self, keys: usize) {
+        self.copy.iter_mut().for_each(|copy| copy.keys = keys);
+    }
+
+    /// A message is on its way to the receiver of the copy.
+    pub fn send_to_copy(&mut self, at_us: u64, message: Message) {
         if let Some(copy) = &mut self.copy {
-            copy.keys = keys;
             copy.next_us = copy.next_us.max(at_us);
             copy.coming.push_back(message);
         }
@@ -234,7 +274,12 @@ impl Threads {
         match making {
             Making::Base(maker) => {
                 let inbox = self.inbox.clone();
-                let tell = |number, made| inbox.send(move |serving| serving.base_made(number, made));
+                let tell = |number, made: BaseMade| {
+                    inbox.send(move |serving| {
+                        serving.server.done.bases += u64::from(made.is_ok());
+                        serving.base_made(number, made);
+                    })
+                };
                 self.use_disk(|disk| maker.make(|| Ok(disk.clone()), tell));
             }
             Making::OfCopy(to_make) => {
@@ -243,7 +288,10 @@ impl Threads {
                     if let Made::Snapshot(_, Err(reason)) | Made::File(Err(reason)) = &made {
                         assert_ne!(reason, durable::copy::PANICKED);
                     }
-                    inbox.send(|serving| copy_made(serving, made));
+                    inbox.send(|serving| {
+                        serving.server.done.note(&made);
+                        copy_made(serving, made);
+                    });
                 };
                 self.use_disk(|_| to_make.make(tell));
             }
@@ -317,7 +365,7 @@ struct Copy {
     /// Messages on the way, and when the next one comes.
     coming: VecDeque<Message>,
     next_us: u64,
-    /// Number of keys of the server when the last message was sent.
+    /// Number of keys that it must have.
     keys: usize,
 }
 

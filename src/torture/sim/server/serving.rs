@@ -97,8 +97,11 @@ impl Adapter for Serving<'_> {
     }
 
     fn send_to_copy(&mut self, message: Message) {
-        let keys = self.server.driver.engine.keyspace().len();
-        self.server.threads.send_to_copy(self.net.now_us, message, keys);
+        if let Message::End(moment) = &message {
+            let keys = self.server.driver.engine.keyspace().live_keys(moment.now);
+            self.server.threads.expect_keys(keys);
+        }
+        self.server.threads.send_to_copy(self.net.now_us, message);
     }
 
     fn forget_copy(&mut self) {
@@ -385,6 +388,10 @@ impl Starts for Serving<'_> {
 
     fn folder_of_snapshots(&self) -> (SharedDisk, u32) {
         (self.server.threads.disk.clone(), 0)
+    }
+
+    fn loaded(&mut self) {
+        self.server.done.loads += 1;
     }
 
     fn loading(&mut self) -> &mut Option<Box<Loading<SharedDisk, Lock>>> {
