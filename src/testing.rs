@@ -157,9 +157,9 @@ impl TestServer {
             let now = shell.clock.now();
             let session = inside(shell, now);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-            shell.driver.engine.begin_batch(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
+            shell.driver.engine.begin_times(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
             shell.driver.engine.execute(now, session, &args);
-            shell.driver.engine.end_batch(now);
+            shell.driver.engine.end_times(now);
             let now = shell.perform_actions(now);
             let reply = std::mem::take(&mut shell.driver.engine.sessions_mut()[session].out);
             shell.driver.engine.disconnect(now, session);

@@ -8,7 +8,7 @@ use crate::driver::backpressure::Bound;
 use crate::driver::flaw::Flaw;
 use crate::driver::gate::{BatchNumber, CommitGate, Executed};
 use crate::driver::group_commit::GroupCommit;
-use crate::driver::{Changes, Driver, Present};
+use crate::driver::{Destination, Driver, Present};
 use crate::engine::command::Command;
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
@@ -112,11 +112,11 @@ impl Driver {
     /// Whether output waits until what it shows is settled.
     #[inline]
     pub fn holds_output(&self) -> bool {
-        match &self.changes {
-            Changes::Nowhere => false,
-            Changes::File(file) => file.holds_output(),
+        match &self.destination {
+            Destination::Nowhere => false,
+            Destination::File(file) => file.holds_output(),
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => member.leads(),
+            Destination::Quorum(member) => member.leads(),
         }
     }
 
@@ -142,11 +142,11 @@ impl Driver {
     fn batch_of_reply(&mut self, ns: u64, request: Executed<'_>) -> BatchNumber {
         #[cfg(feature = "quorum")]
         let trusts_itself = self.has_flaw(Flaw::ReadsWithoutLease);
-        match &mut self.changes {
-            Changes::Nowhere => 0,
-            Changes::File(file) => file.log.batch_of_reply(request),
+        match &mut self.destination {
+            Destination::Nowhere => 0,
+            Destination::File(file) => file.log.batch_of_reply(request),
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => member.batch_of_reply(request, ns, trusts_itself),
+            Destination::Quorum(member) => member.batch_of_reply(request, ns, trusts_itself),
         }
     }
 
@@ -201,7 +201,7 @@ impl Driver {
     /// reads the boot clock.
     #[cold]
     pub fn submit(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
-        self.hand_to_log(at, at_once || self.rewrite_asked || self.switch_off_asked, boot);
+        self.hand_on_pending(at, at_once || self.rewrite_asked || self.switch_off_asked, boot);
         if std::mem::take(&mut self.rewrite_asked) {
             self.begin_rewriting(at.now);
         }
@@ -210,12 +210,12 @@ impl Driver {
         }
     }
 
-    fn hand_to_log(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
+    fn hand_on_pending(&mut self, at: Present, at_once: bool, boot: impl FnOnce() -> BootClock) {
         self.look_at_bound();
         let holds = self.holds_output();
-        let number = match &mut self.changes {
-            Changes::Nowhere => return,
-            Changes::File(file) => {
+        let number = match &mut self.destination {
+            Destination::Nowhere => return,
+            Destination::File(file) => {
                 if !file.log.is_due(at, holds, false, at_once) {
                     return;
                 }
@@ -238,7 +238,7 @@ impl Driver {
                 number
             }
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => {
+            Destination::Quorum(member) => {
                 let Some((node, leading)) = member.as_leader() else { return };
                 if leading.leadership.stepped_down() {
                     // Nothing is proposed, and nothing comes back to what waits for others.
@@ -293,11 +293,11 @@ impl Driver {
 
     /// Number of bytes that wait to be stored.
     pub fn waiting(&self) -> u64 {
-        match &self.changes {
-            Changes::Nowhere => 0,
-            Changes::File(file) => file.waiting(),
+        match &self.destination {
+            Destination::Nowhere => 0,
+            Destination::File(file) => file.waiting(),
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => member.leading().map_or(0, |leading| leading.waiting()),
+            Destination::Quorum(member) => member.leading().map_or(0, |leading| leading.waiting()),
         }
     }
 
@@ -308,7 +308,7 @@ impl Driver {
         let Some(log) = self.log_mut() else { return };
         if log.bound.look(waiting, most) {
             let over = log.bound.is_over();
-            let who = if matches!(self.changes, Changes::File(_)) { "the disk" } else { "a majority of the nodes" };
+            let who = if matches!(self.destination, Destination::File(_)) { "the disk" } else { "a majority of the nodes" };
             if over {
                 tracing::warn!(waiting, "{who} is too slow: writes are refused until half of what waits may be is left");
             } else {

@@ -68,7 +68,7 @@ pub struct Present {
 
 /// Where changes go.
 #[derive(Default)]
-pub enum Changes {
+pub enum Destination {
     /// Nowhere: they end with the process.
     #[default]
     Nowhere,
@@ -108,7 +108,7 @@ pub struct Driver {
     /// The engine.
     pub engine: Engine,
     connections: Connections,
-    changes: Changes,
+    destination: Destination,
     /// The copy of the keyspace in progress, which records changes, too.
     copying: Option<Copying>,
     saving: Saving,
@@ -145,7 +145,7 @@ impl Driver {
             due_ms: saving.look_ms.unwrap_or(u64::MAX),
             connections: Connections::new(),
             engine,
-            changes: Changes::Nowhere,
+            destination: Destination::Nowhere,
             copying: None,
             saving,
             begins_log: false,
@@ -196,7 +196,7 @@ impl Driver {
         let own = [self.saving.look_ms, self.log_again_ms, self.sweep_ms()];
         self.due_ms = own.into_iter().flatten().fold(self.log().map_or(u64::MAX, Log::due_ms), u64::min);
         #[cfg(feature = "quorum")]
-        if let Changes::Quorum(member) = &self.changes {
+        if let Destination::Quorum(member) = &self.destination {
             self.due_ms = self.due_ms.min(member.due_ms());
         }
         std::mem::take(&mut self.demands)
@@ -205,62 +205,62 @@ impl Driver {
     /// Whether nothing is recorded or replicated: then there is nothing to hold, hand on or look at.
     #[inline]
     pub fn is_memory_only(&self) -> bool {
-        matches!(self.changes, Changes::Nowhere)
+        matches!(self.destination, Destination::Nowhere)
     }
 
     /// The append-only file, if changes go to one.
     pub fn file(&self) -> Option<&FileLog> {
-        if let Changes::File(file) = &self.changes { Some(file) } else { None }
+        if let Destination::File(file) = &self.destination { Some(file) } else { None }
     }
 
     fn file_mut(&mut self) -> Option<&mut FileLog> {
-        if let Changes::File(file) = &mut self.changes { Some(file) } else { None }
+        if let Destination::File(file) = &mut self.destination { Some(file) } else { None }
     }
 
     /// Lets changes go to a file from now on.
     fn set_file(&mut self, file: Box<FileLog>) {
-        self.changes = Changes::File(file);
+        self.destination = Destination::File(file);
         self.files_begun += 1;
         self.record_changes();
     }
 
     /// Lets changes go nowhere from now on. Nothing waits any more for the file that they went to.
     fn end_file(&mut self) {
-        match std::mem::take(&mut self.changes) {
-            Changes::File(mut file) => {
+        match std::mem::take(&mut self.destination) {
+            Destination::File(mut file) => {
                 let last = file.log.gate.last();
                 self.open(file.log.gate.settle(last));
                 self.record_changes();
                 self.refuse_writes();
             }
-            others => self.changes = others,
+            others => self.destination = others,
         }
     }
 
     /// What records changes now, if anything does.
     fn log(&self) -> Option<&Log> {
-        match &self.changes {
-            Changes::Nowhere => None,
-            Changes::File(file) => Some(&file.log),
+        match &self.destination {
+            Destination::Nowhere => None,
+            Destination::File(file) => Some(&file.log),
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => member.leading().map(|leading| &leading.log),
+            Destination::Quorum(member) => member.leading().map(|leading| &leading.log),
         }
     }
 
     fn log_mut(&mut self) -> Option<&mut Log> {
-        match &mut self.changes {
-            Changes::Nowhere => None,
-            Changes::File(file) => Some(&mut file.log),
+        match &mut self.destination {
+            Destination::Nowhere => None,
+            Destination::File(file) => Some(&mut file.log),
             #[cfg(feature = "quorum")]
-            Changes::Quorum(member) => member.leading_mut().map(|leading| &mut leading.log),
+            Destination::Quorum(member) => member.leading_mut().map(|leading| &mut leading.log),
         }
     }
 
     /// Makes the engine record its changes where they are wanted now.
     fn record_changes(&mut self) {
         let is_late = self.has_flaw(Flaw::SwitchLosesChanges);
-        let records = match &self.changes {
-            Changes::File(file) if !file.records() || (is_late && file.phase == Phase::Starting) => None,
+        let records = match &self.destination {
+            Destination::File(file) if !file.records() || (is_late && file.phase == Phase::Starting) => None,
             _ => self.log().map(|log| log.records.clone()),
         };
         self.engine.keyspace_mut().changes.log = match (records, self.copying.as_ref().and_then(|copying| copying.copy.clone())) {
@@ -323,7 +323,7 @@ impl Driver {
         self.help_from_us = at.now.mono_us() + ADVANCE_EVERY_US;
         let more = self.engine.advance(at.now);
         // Not with the batch of requests that may follow: its sessions have not asked for this.
-        self.wake_written(at.now, None);
+        self.wake_recipients(at.now, None);
         more
     }
 

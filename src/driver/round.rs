@@ -131,7 +131,7 @@ pub trait Driving: Adapter {
     /// Ends a batch of the session `id`, or something else that has used the engine.
     #[inline]
     fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
-        self.driver().wake_written(now, id);
+        self.driver().wake_recipients(now, id);
         let own_ms = self.after_batch(now, id);
         let next_ms = self.driver().next_wake_ms().min(own_ms);
         if !self.is_frozen() || self.driver().engine.has_client_work() {
@@ -174,7 +174,7 @@ pub trait Driving: Adapter {
         let more = self.advance_engine(now);
         self.driver().sweep_when_due(now);
         if self.driver().due_ms() <= now.mono_ms() {
-            self.tick_background();
+            self.do_what_is_due();
         }
         let more = self.give_back(now) || more;
         self.finish_batch(now, None);
@@ -197,7 +197,7 @@ pub trait Driving: Adapter {
 
     /// Does background work that is due.
     #[cold]
-    fn tick_background(&mut self) {
+    fn do_what_is_due(&mut self) {
         self.drive(|driver, at| driver.housekeep(at));
         // A test that moves the clock gets here without a round, which would hand the changes over.
         self.submit_pending(false);
@@ -225,7 +225,7 @@ pub trait Driving: Adapter {
     /// Does what is to be done between the turns of connections: copies some keys, applies what a leader has committed, and hands the
     /// changes of this round on. Returns whether to call this again soon.
     #[cold]
-    fn run_background(&mut self) -> bool {
+    fn work_between_turns(&mut self) -> bool {
         let mut copies = false;
         if self.driver().copies() {
             let boot = self.boot();
@@ -254,12 +254,12 @@ pub trait Driving: Adapter {
     /// The process has waited, or stood still: looks at the lease before anything is read that has come meanwhile, because another
     /// node may have led.
     #[inline]
-    fn look_at_lease(&mut self) {
+    fn look_at_leadership(&mut self) {
         #[cfg(feature = "quorum")]
         if self.driver().has_background_work() && self.driver().member().is_some_and(|member| member.leads()) {
             let now = self.now();
             if self.driver().due_ms() <= now.mono_ms() {
-                self.tick_background();
+                self.do_what_is_due();
             }
         }
     }
@@ -481,7 +481,7 @@ pub trait Rounds {
     /// lease is looked at before, because another node may have led.
     #[inline]
     fn after_wait<T>(&mut self, take: impl FnOnce(&mut Self) -> T) -> T {
-        self.adapter().look_at_lease();
+        self.adapter().look_at_leadership();
         let taken = take(self);
         self.adapter().driver().wake_late();
         taken
@@ -535,7 +535,7 @@ pub trait Rounds {
     fn end_round(&mut self) -> RoundEnd {
         let adapter = self.adapter();
         let has_work = adapter.driver().has_background_work();
-        let runs_on = has_work && adapter.run_background();
+        let runs_on = has_work && adapter.work_between_turns();
         let driver = adapter.driver();
         if runs_on || driver.has_connections_to_run() || driver.is_behind() || self.has_closures() || self.has_own_work() {
             return RoundEnd::GoesOn;

@@ -17,8 +17,20 @@
 //!             │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
 //!             │                      └▶ Sink: the reply              └▶ Changes::report ─▶ events, watches, waits, change log
 //!             └▶ follow_up        serves the sessions whose keys or locks have become ready
-//!    └▶ Driving::finish_batch   ▶ Driver::wake_written wakes the other sessions that have replies
+//!    └▶ Driving::finish_batch   ▶ Driver::wake_recipients wakes the other sessions that have replies
 //!    └▶ Connection::write   writes to the socket, in the same turn
+//! ```
+//!
+//! # The way of a write that is stored or replicated
+//!
+//! ```text
+//!   a request, as above: Changes::report ▶ AppendLog   records it;  Driver::hold_reply ▶ Gate   its reply waits
+//!   the end of the round: Rounds::end_round ▶ Driving::work_between_turns ▶ submit_pending ▶ Driver::submit ▶ hand_on_pending
+//!    ├▶ Destination::File    Order::Append ▶ LogThread: LogWriter::go_on writes, syncs ▶ Report::Settled ▶ Storing::take_report ─┐
+//!    └▶ Destination::Quorum  Leading::propose ▶ quorum::node: openraft ▶ Asked::Apply ▶ Driver::take_committed                   │
+//!        ├▶ on a follower    Backlog::apply_some ▶ Follower ▶ Replay ▶ an engine of its own                                       │
+//!        └▶ on the leader    settle_committed ▶ Leadership::settle_own ────────────────────────────────────────────────────────┤
+//!    Driver::settle ▶ Gate::settle ▶ Driver::open wakes whose replies may be written ▶ their turns: Connection::write ◀────────────┘
 //! ```
 //!
 //! # The way of a native lock
@@ -27,7 +39,7 @@
 //!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
 //!   RELEASE ▶ Locks::release ▶ grant_waiters ▶ make_grant ▶ Outcome
 //!     after the command: follow_up ▶ serve_lock_waiters ▶ reply_to_lock_waiters ▶ the reply is in the waiter's outbox
-//!     ▶ mark_pending_write ▶ Driver::wake_written ▶ wake_pending_writes ▶ the waiter's turn: Connection::write
+//!     ▶ mark_pending_write ▶ Driver::wake_recipients ▶ wake_pending_writes ▶ the waiter's turn: Connection::write
 //!   lease of a lock with waiters ▶ run_lock_timers ▶ Locks::end_due ▶ reply_to_lock_waiters
 //!   lease of a lock without waiters: the key expires, as below ▶ Keyspace::lock_lapsed ▶ Locks::key_expired
 //! ```

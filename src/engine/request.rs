@@ -54,8 +54,8 @@ impl Engine {
         outbox.put_back(self);
     }
 
-    /// As [`Engine::execute_request`], for one of several requests of a session between [`Engine::begin_batch`] and
-    /// [`Engine::end_batch`]. The reply is appended to the session's outbox, which the caller has taken. Returns the session's
+    /// As [`Engine::execute_request`], for one of several requests of a session between [`Engine::begin_times`] and
+    /// [`Engine::end_times`]. The reply is appended to the session's outbox, which the caller has taken. Returns the session's
     /// flags.
     #[inline(always)]
     pub fn execute_next(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {

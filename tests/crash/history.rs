@@ -193,9 +193,9 @@ impl History {
                 let args: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
                 let session = &self.driver.engine.sessions()[id];
                 let (db, start) = (session.db, session.out.len());
-                self.driver.engine.begin_batch(now, now.mono_us() * 1000, None);
+                self.driver.engine.begin_times(now, now.mono_us() * 1000, None);
                 self.driver.engine.execute(now, id, &args);
-                self.driver.engine.end_batch(now);
+                self.driver.engine.end_times(now);
                 self.driver.engine.take_actions();
                 self.hold_reply(id, &args, db, start);
                 self.driver.engine.mark_pending_write(id);

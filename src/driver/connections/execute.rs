@@ -44,7 +44,7 @@ enum Stop {
 
 impl Driver {
     /// Executes received input, or keeps it. The engine's actions are to be carried out behind it, and then
-    /// [`Driver::wake_written`] belongs there.
+    /// [`Driver::wake_recipients`] belongs there.
     #[inline]
     pub fn execute_received(&mut self, at: BatchStart, id: SessionId, input: &[u8], turn: &mut Turn) {
         turn.count(input.len());
@@ -94,7 +94,7 @@ impl Driver {
     /// Parses and executes requests until the input or the batch ends. Returns the number of input bytes consumed.
     fn execute(&mut self, at: BatchStart, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Stop) {
         let BatchStart { now, ns, stopwatch } = at;
-        self.engine.begin_batch(now, stopwatch.map_or_else(|| now.mono_us().saturating_mul(1000), |_| ns), stopwatch);
+        self.engine.begin_times(now, stopwatch.map_or_else(|| now.mono_us().saturating_mul(1000), |_| ns), stopwatch);
         let mut window = std::mem::take(&mut self.connections.window);
         let mut outbox = self.engine.take_outbox(id);
         if outbox.bytes.capacity() == 0 {

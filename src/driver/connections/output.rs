@@ -59,7 +59,7 @@ impl Driver {
     }
 
     /// Takes the reply buffer back from a session that has written all of its outbox. Returns whether a large one was dropped: its
-    /// memory is freed piece by piece, when there is time, so [`Driver::wake_written`] belongs behind that.
+    /// memory is freed piece by piece, when there is time, so [`Driver::wake_recipients`] belongs behind that.
     #[inline]
     pub fn reclaim(&mut self, id: SessionId) -> bool {
         let session = &mut self.engine.sessions_mut()[id];

@@ -29,7 +29,7 @@ impl Driver {
         self.expect_idle(now);
     }
 
-    /// Ends a session whose connection has closed. [`Driver::wake_written`] belongs behind it.
+    /// Ends a session whose connection has closed. [`Driver::wake_recipients`] belongs behind it.
     pub fn remove_connection(&mut self, now: Now, id: SessionId) {
         self.drop_kept(id);
         self.connections.slots.remove(id);
@@ -98,7 +98,7 @@ impl Driver {
     /// it must be, and those are woken.
     // Two callers, on the way of each turn and each tick: without this, the compiler decides anew with each change elsewhere.
     #[inline(always)]
-    pub fn wake_written(&mut self, now: Now, id: Option<SessionId>) {
+    pub fn wake_recipients(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_pending_writes(&mut self.connections.pending_writes);
         if !self.is_memory_only() || !self.engine.persistence().answered.is_empty() {
             self.hold_pending_writes(id);
@@ -107,7 +107,7 @@ impl Driver {
             self.wake_pending_writes(now, id);
         }
         if id.is_some() {
-            self.engine.end_batch(now);
+            self.engine.end_times(now);
         }
     }
 

@@ -92,7 +92,7 @@ impl Clients {
                 Step::Receive => break if client.ended { self.driver.end_input(id) } else { Next::Wait },
                 Step::End(next) => break next,
             }
-            self.driver.wake_written(self.now, Some(id));
+            self.driver.wake_recipients(self.now, Some(id));
         };
         match next {
             Next::Wait => {}
@@ -100,7 +100,7 @@ impl Clients {
             Next::Close => {
                 client.closed = true;
                 self.driver.remove_connection(self.now, id);
-                self.driver.wake_written(self.now, None);
+                self.driver.wake_recipients(self.now, None);
             }
         }
         Some((id, next))
@@ -130,7 +130,7 @@ impl Clients {
             self.driver.advance(self.at());
         }
         self.driver.housekeep(self.at());
-        self.driver.wake_written(self.now, None);
+        self.driver.wake_recipients(self.now, None);
         self.run();
     }
 

@@ -59,7 +59,7 @@ enum At {
 }
 
 impl Turn {
-    /// Whether [`Driver::wake_written`] belongs behind it, though it may have executed nothing.
+    /// Whether [`Driver::wake_recipients`] belongs behind it, though it may have executed nothing.
     #[inline]
     pub fn leaves_work(&self) -> bool {
         self.dropped

@@ -24,7 +24,7 @@ pub trait NodeAdapter: Driving {
         match asked {
             Asked::Apply(entries, done) => {
                 let clock = self.monotonic_ns();
-                self.drive(|driver, at| driver.take_entries(at, entries, done, clock));
+                self.drive(|driver, at| driver.take_committed(at, entries, done, clock));
             }
             Asked::Install(snapshot, done) => {
                 let _ = done.send(self.install(snapshot.as_ref()));

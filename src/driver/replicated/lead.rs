@@ -51,13 +51,13 @@ impl Member {
 impl Driver {
     /// Takes committed entries. A follower may apply them later: [`Driver::go_on_applying`]. `clock` reads a monotonic clock in
     /// nanoseconds.
-    pub fn take_entries(&mut self, at: Present, entries: Vec<Committed>, done: Done, clock: fn() -> u64) {
+    pub fn take_committed(&mut self, at: Present, entries: Vec<Committed>, done: Done, clock: fn() -> u64) {
         match self.member_mut() {
             Some(Member { state: NodeState::Follows(_), backlog, .. }) => {
                 backlog.push(entries, done);
                 self.apply_some(at, Pace::applying(clock));
             }
-            _ => drop(self.take_committed(at, &entries).map(|applied| done.send(applied))),
+            _ => _ = done.send(self.settle_committed(at, &entries)),
         }
     }
 
@@ -95,26 +95,19 @@ impl Driver {
         applied.unwrap_or_else(|reason| self.node_failed(&reason));
     }
 
-    /// Takes committed batches. Returns `None` if they could not be applied, and the server ends.
-    fn take_committed(&mut self, at: Present, entries: &[Committed]) -> Option<Applied> {
-        let member = self.member_mut()?;
-        let taken = match member.state.accept_committed(entries) {
-            Ok(taken) => taken,
-            Err(reason) => {
-                self.node_failed(&reason);
-                return None;
-            }
-        };
-        if let Some(leading) = member.leading_mut() {
-            leading.queued.set(leading.queued.get().saturating_sub(taken.bytes));
-            if let Some(number) = taken.settled {
-                // Not the log's own position: changes since the batch was proposed are not settled.
-                leading.settled.set(Settled { batch: number, position: taken.position });
-            }
+    /// Settles the batches of this leader among committed entries. Returns whether those are in its state; a node without a state
+    /// starts anew.
+    fn settle_committed(&mut self, at: Present, entries: &[Committed]) -> Applied {
+        let Some(leading) = self.member_mut().and_then(Member::leading_mut) else { return Applied::StartsAnew };
+        let own = leading.leadership.settle_own(entries);
+        leading.queued.set(leading.queued.get().saturating_sub(own.bytes));
+        if let Some(number) = own.settled {
+            // Not the log's own position: changes since the batch was proposed are not settled.
+            leading.settled.set(Settled { batch: number, position: own.position });
         }
-        if let Some(number) = taken.settled {
-            self.engine.replication_mut().settled_index = taken.index;
-            let took_us = taken.since_ns.map_or(0, |since_ns| at.ns.saturating_sub(since_ns) / 1000);
+        if let Some(number) = own.settled {
+            self.engine.replication_mut().settled_index = own.index;
+            let took_us = own.since_ns.map_or(0, |since_ns| at.ns.saturating_sub(since_ns) / 1000);
             self.settle(at, number, took_us);
             if self.engine.awaits_followers() {
                 self.look_at_followers(at);
@@ -122,10 +115,10 @@ impl Driver {
             self.member_mut().into_iter().for_each(|member| member.settle_messages(number));
             self.go_on_handing_over(at);
         }
-        if taken.foreign {
+        if own.foreign {
             self.depose(at, "another node has led meanwhile");
         }
-        Some(taken.applied)
+        own.applied
     }
 
     /// The beginning of a follower's state, for [`Driver::install`]. It lives on the cluster's clock, which this process's own
@@ -189,7 +182,7 @@ impl Driver {
         }
         let (origin, seed) = (self.engine.random(), self.engine.random());
         let records = AppendLog::new(now, boot_clock(now), seed);
-        records.begin_file(0);
+        records.begin_alone();
         let (log, leadership) = (Log::new(records, seed), Leadership::new(id, origin, at.ns));
         let (applied, figures) = self.member_mut().map(|member| member.begin_to_lead(now, log, leadership)).unzip();
         self.engine.replication_mut().settled_index = applied.unwrap_or_default();

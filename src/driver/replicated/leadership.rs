@@ -72,9 +72,9 @@ pub enum NodeState {
     Empty,
 }
 
-/// What committed entries were to this node.
+/// What committed entries were to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct OwnCommitted {
     /// Whether they are applied.
     pub applied: Applied,
     /// The last of this leader's own batches among them.
@@ -91,12 +91,6 @@ pub struct Taken {
     pub foreign: bool,
 }
 
-impl Taken {
-    fn nothing(applied: Applied) -> Taken {
-        Taken { applied, settled: None, position: 0, index: 0, bytes: 0, since_ns: None, foreign: false }
-    }
-}
-
 /// What a change of leaders asks of this node, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleChange {
@@ -107,24 +101,6 @@ pub struct RoleChange {
 }
 
 impl NodeState {
-    /// Takes committed entries: a follower applies them, and a leader finds its own among them.
-    ///
-    /// # Errors
-    /// In words: an entry cannot be applied.
-    pub fn accept_committed(&mut self, entries: &[Committed]) -> Result<Taken, String> {
-        match self {
-            NodeState::Empty => Ok(Taken::nothing(Applied::StartsAnew)),
-            NodeState::Follows(follower) => {
-                for entry in entries {
-                    let applied = follower.apply(&entry.batch);
-                    applied.map_err(|reason| format!("entry {} of the log cannot be applied: {reason}", entry.index))?;
-                }
-                Ok(Taken::nothing(Applied::Done))
-            }
-            NodeState::Leads(leading) => Ok(leading.leadership.settle(entries)),
-        }
-    }
-
     /// What clients are shown of node `me`, if the cluster's leader is `leader` as far as it knows. `was_alone`: it has led,
     /// reached no majority, and known no leader since.
     pub fn role(&self, me: NodeId, leader: Option<NodeId>, was_alone: bool) -> Role {
@@ -245,22 +221,23 @@ impl Leadership {
     }
 
     /// Finds its own batches among committed entries: these are settled.
-    fn settle(&mut self, entries: &[Committed]) -> Taken {
-        let mut taken = Taken::nothing(Applied::Done);
+    pub fn settle_own(&mut self, entries: &[Committed]) -> OwnCommitted {
+        let applied = Applied::Done;
+        let mut own = OwnCommitted { applied, settled: None, position: 0, index: 0, bytes: 0, since_ns: None, foreign: false };
         for entry in entries {
             let batch = (entry.batch.origin, entry.batch.number);
-            let own = self.proposed.front().filter(|(number, ..)| batch == (self.origin, *number));
-            let Some(&(number, len, since_ns)) = own else {
-                return Taken { applied: Applied::StartsAnew, foreign: true, ..taken };
+            let first = self.proposed.front().filter(|(number, ..)| batch == (self.origin, *number));
+            let Some(&(number, len, since_ns)) = first else {
+                return OwnCommitted { applied: Applied::StartsAnew, foreign: true, ..own };
             };
             self.proposed.pop_front();
             self.position += len;
-            taken.bytes += len;
-            taken.settled = Some(number);
-            (taken.position, taken.index) = (self.position, entry.index);
-            taken.since_ns = Some(since_ns);
+            own.bytes += len;
+            own.settled = Some(number);
+            (own.position, own.index) = (self.position, entry.index);
+            own.since_ns = Some(since_ns);
         }
-        taken
+        own
     }
 
     /// Whether no other node can lead now: what is settled here is what the cluster has. `left` is the rest of the lease.
@@ -399,12 +376,11 @@ mod tests {
         let now = Now::new(5, 7);
         let own: Vec<Batch> = (1..=3).map(|number| leads.next_proposal(number, vec![0; HEADER + 10], now, number)).collect();
         assert_eq!((own[0].bytes.len(), own[0].time, leads.proposed()), (10, ClusterTime { us: 5, wall_offset_ms: 7 }, 3));
-        let mut state = NodeState::Leads(leading(leads));
         let entries = [committed(8, own[0].clone()), committed(9, own[1].clone())];
         let bytes = 2 * (HEADER as u64 + 10);
         assert_eq!(
-            state.accept_committed(&entries),
-            Ok(Taken {
+            leads.settle_own(&entries),
+            OwnCommitted {
                 applied: Applied::Done,
                 settled: Some(2),
                 position: bytes,
@@ -412,15 +388,14 @@ mod tests {
                 bytes,
                 since_ns: Some(2),
                 foreign: false
-            }),
+            },
             "the third, which is pending, does not count for the position"
         );
         // The same number of another leadership, or a batch that is missing.
         for wrong in [Batch { origin: 78, ..own[2].clone() }, Batch { number: 4, ..own[2].clone() }] {
-            let taken = state.accept_committed(&[committed(10, wrong)]).unwrap();
-            assert_eq!((taken.applied, taken.settled, taken.foreign), (Applied::StartsAnew, None, true));
+            let own = leads.settle_own(&[committed(10, wrong)]);
+            assert_eq!((own.applied, own.settled, own.foreign), (Applied::StartsAnew, None, true));
         }
-        assert_eq!(NodeState::Empty.accept_committed(&entries).map(|taken| taken.applied), Ok(Applied::StartsAnew));
     }
 
     #[test]
@@ -495,7 +470,7 @@ mod tests {
         leads.next_proposal(2, vec![0; HEADER + 1], now, 1_000);
         assert!(!leads.look(2_000, lease, held) && !leads.look(2_900, lease, held));
         assert!(leads.look(2_901, lease, held) && leads.alone() && !leads.stepped_down());
-        leads.settle(&[committed(5, first)]);
+        leads.settle_own(&[committed(5, first)]);
         assert!(leads.look(3_000, lease, held) && !leads.alone(), "the majority is slow, and stores something");
         assert!(!leads.look(3_900, lease, held) && leads.look(3_901, lease, held));
     }

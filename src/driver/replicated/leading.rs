@@ -69,8 +69,8 @@ impl Leading {
         let batch = log.records.take_batch(0).map(|batch| batch.bytes).unwrap_or_default();
         let number = log.gate.note_taken();
         queued.set(queued.get() + batch.len() as u64);
-        // Each batch stands alone: a snapshot may end before any of them.
-        log.records.begin_file(0);
+        // A snapshot may end before any batch.
+        log.records.begin_alone();
         node.propose(leadership.next_proposal(number, batch, at.now, at.ns), leadership.id);
         number
     }

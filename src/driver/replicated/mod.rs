@@ -34,7 +34,7 @@ use crate::driver::replicated::backlog::Backlog;
 use crate::driver::replicated::leadership::NodeState;
 use crate::driver::replicated::leading::Leading;
 use crate::driver::replicated::messages::Messages;
-use crate::driver::{Changes, Driver, Present};
+use crate::driver::{Destination, Driver, Present};
 use crate::quorum::net::ClientAddress;
 use crate::quorum::node::{Node, Status};
 use crate::quorum::types::NodeId;
@@ -158,17 +158,17 @@ impl Member {
 impl Driver {
     /// This server as a node, if it is one.
     pub fn member(&self) -> Option<&Member> {
-        if let Changes::Quorum(member) = &self.changes { Some(member) } else { None }
+        if let Destination::Quorum(member) = &self.destination { Some(member) } else { None }
     }
 
     /// Ends the node, together with the process: nothing is told or stored any more.
     #[cfg(feature = "torture")]
     pub fn end_membership(&mut self) {
-        self.changes = Changes::Nowhere;
+        self.destination = Destination::Nowhere;
     }
 
     fn member_mut(&mut self) -> Option<&mut Member> {
-        if let Changes::Quorum(member) = &mut self.changes { Some(member) } else { None }
+        if let Destination::Quorum(member) = &mut self.destination { Some(member) } else { None }
     }
 
     /// Makes the server a node. Until the node has said who leads, nothing is served.
@@ -179,7 +179,7 @@ impl Driver {
         debug_assert!(self.is_memory_only(), "a server begins with nothing");
         let [(_, bulk_max), (_, buffer_max)] = REQUEST_MAX;
         self.engine.limit_requests(bulk_max, buffer_max);
-        self.changes = Changes::Quorum(Box::new(Member {
+        self.destination = Destination::Quorum(Box::new(Member {
             node,
             id,
             cluster,

@@ -6,7 +6,7 @@ use crate::engine::session::SessionFlags;
 
 /// Sends a request while time passes; the reply arrives later.
 fn ask(h: &mut Harness, words: &str) {
-    h.engine.begin_batch(h.now, 0, Some(|| 0));
+    h.engine.begin_times(h.now, 0, Some(|| 0));
     assert_eq!(h.run(words), "");
 }
 
@@ -128,7 +128,7 @@ fn locks_of_a_large_database_are_listed_in_slices() {
         ("MATCH nosuch COUNT 10000", 0),
     ] {
         let request = format!("LOCK.LIST {options}");
-        h.engine.begin_batch(h.now, 0, None);
+        h.engine.begin_times(h.now, 0, None);
         let whole = h.run(&request);
         assert!(whole.starts_with(&format!("*{found}")), "{request}: {}", &whole[..40.min(whole.len())]);
         ask(&mut h, &request);
@@ -141,7 +141,7 @@ fn locks_of_a_large_database_are_listed_in_slices() {
 #[test]
 fn locks_that_are_still_held_are_sought_in_slices() {
     let mut h = locks();
-    h.engine.begin_batch(h.now, 0, None);
+    h.engine.begin_times(h.now, 0, None);
     let whole = h.run("LOCK.LEAKS");
     assert!(whole.starts_with("*1010 "), "{}", &whole[..40]);
     ask(&mut h, "LOCK.LEAKS");
@@ -173,9 +173,9 @@ fn it_is_one_step_in_a_transaction_and_without_a_clock() {
     let mut h = Harness::new();
     (0..2000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"])));
     assert!(h.run("KEYS k1").starts_with("*1 $2 k1"), "time stands still");
-    h.engine.begin_batch(h.now, 0, Some(|| 0));
+    h.engine.begin_times(h.now, 0, Some(|| 0));
     h.script(&[("MULTI", "+OK"), ("KEYS k1", "+QUEUED"), ("EXEC", "*1 *1 $2 k1")]);
-    h.engine.begin_batch(h.now, 0, Some(|| 0));
+    h.engine.begin_times(h.now, 0, Some(|| 0));
     assert!(h.run("EVAL return(#redis.call('keys','*')) 0").starts_with(":2000"));
 }
 
@@ -209,7 +209,7 @@ fn a_database_that_is_emptied_meanwhile_ends_it() {
 /// Executes a request while time stands still and again while it passes. Returns both replies, and the number of turns of the
 /// second.
 fn in_one_step_and_in_many(h: &mut Harness, words: &str) -> (String, String, usize) {
-    h.engine.begin_batch(h.now, 0, None);
+    h.engine.begin_times(h.now, 0, None);
     let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
     h.engine.execute(h.now, h.session, &args);
     let at_once = replied(h);

@@ -24,7 +24,7 @@ impl Engine {
     /// Announces that requests will be executed, beginning at `at_ns` by the stopwatch; `None` while time stands still, which
     /// then is the engine's own time.
     #[inline]
-    pub fn begin_batch(&mut self, now: Now, at_ns: u64, stopwatch: Option<fn() -> u64>) {
+    pub fn begin_times(&mut self, now: Now, at_ns: u64, stopwatch: Option<fn() -> u64>) {
         if self.diagnosis.timing.waiting > 0 || self.diagnosis.timing.unfinished.is_some() {
             self.abandon_times(now);
         }
@@ -43,7 +43,7 @@ impl Engine {
 
     /// Announces that no further requests follow at once.
     #[inline]
-    pub fn end_batch(&mut self, now: Now) {
+    pub fn end_times(&mut self, now: Now) {
         if self.diagnosis.timing.waiting > 0 {
             self.take_time(now);
         }
@@ -282,12 +282,12 @@ mod tests {
         let mut h = Harness::new();
         for (took_ms, logged) in [(9, ":0"), (138, ":1")] {
             let began_ns = SHOWN_NS.load(Relaxed);
-            h.engine.begin_batch(h.now, began_ns, Some(|| SHOWN_NS.load(Relaxed)));
+            h.engine.begin_times(h.now, began_ns, Some(|| SHOWN_NS.load(Relaxed)));
             for request in [["GET", "k"], ["GET", "k"], ["INCR", "n"]] {
                 h.engine.execute(h.now, h.session, &request.map(str::as_bytes));
             }
             SHOWN_NS.store(began_ns + took_ms * 1_000_000, Relaxed);
-            h.engine.end_batch(h.now);
+            h.engine.end_times(h.now);
             h.engine.clients.sessions[h.session].out.clear();
             assert_eq!(h.run("SLOWLOG LEN"), logged);
         }

@@ -95,7 +95,7 @@ struct Gathered {
 }
 
 impl AppendLog {
-    /// An empty log, for which [`AppendLog::begin_file`] must be called before a batch is taken. `seed` is that of [`key_hash`].
+    /// An empty log, for which [`AppendLog::begin_file`] or [`AppendLog::begin_alone`] must be called before a batch is taken. `seed` is that of [`key_hash`].
     pub fn new(now: Now, boot: BootClock, seed: u64) -> Self {
         let gathered = Gathered {
             encoder: Encoder::default(),
@@ -190,6 +190,11 @@ impl AppendLog {
         gathered.unit_keys = 0;
         let everything = std::mem::take(&mut gathered.everything[0]);
         Some(Batch { bytes, changed: if everything { Changed::Everything } else { Changed::Keys(keys) } })
+    }
+
+    /// Lets the next batch stand alone, without those before it: it names its database. All batches before must have been taken.
+    pub fn begin_alone(&self) {
+        self.begin_file(0);
     }
 
     /// Must be called when a file begins, with a random number that no client can know and no other file has. Returns the file's
