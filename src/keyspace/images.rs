@@ -106,13 +106,6 @@ impl Keyspace {
         images
     }
 
-    /// Number of keys that have not expired by `now`, whether or not the others were removed. Visits all.
-    #[cfg(feature = "torture")]
-    pub(crate) fn live_keys(&self, now: Now) -> usize {
-        let dicts = self.numbers.iter().map(|&dict| self.space.dict(dict as usize));
-        dicts.map(|dict| dict.iter().filter(|entry| !ended(*entry, now)).count()).sum()
-    }
-
     /// Stores an image under a free key, with all deadlines `later_ms` milliseconds later. Grants that end with connections are
     /// ended if those are gone.
     pub(crate) fn put_image(&mut self, now: Now, key: Key<'_>, image: Image, later_ms: i64, connected: impl Fn(Client) -> bool) {

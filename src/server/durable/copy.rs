@@ -130,7 +130,7 @@ impl<F: LogFolder, L> ToMake<F, L> {
     /// Number of keys of the copy that have not expired.
     #[cfg(feature = "torture")]
     pub fn keys(&self) -> Option<usize> {
-        self.copied.as_ref().ok().map(|(engine, moment)| engine.keyspace().live_keys(moment.now))
+        self.copied.as_ref().ok().map(|(engine, moment)| engine.keyspace().images(Some(moment.now)).len())
     }
 
     /// Makes it, and tells what came of that. Nobody listens to what becomes of a copy that was given up.

@@ -98,7 +98,7 @@ impl Adapter for Serving<'_> {
 
     fn send_to_copy(&mut self, message: Message) {
         if let Message::End(moment) = &message {
-            let keys = self.server.driver.engine.keyspace().live_keys(moment.now);
+            let keys = self.server.driver.engine.keyspace().images(Some(moment.now)).len();
             self.server.threads.expect_keys(keys);
         }
         self.server.threads.send_to_copy(self.net.now_us, message);
