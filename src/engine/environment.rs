@@ -22,6 +22,8 @@ pub(super) struct Host {
     pub(super) rewrite_config: Option<RewriteConfig>,
     /// Called before `CONFIG SET` takes effect.
     pub(super) apply_config: Option<ApplyConfig>,
+    /// Whether the server is a node: what it does not pass on, `CONFIG SET` does not permit.
+    pub(super) is_node: bool,
     /// The ACL file; `None` without one.
     pub(super) users_file: Option<UsersFile>,
     /// Source of secrets, for `ACL GENPASS`; `None` in simulations.
@@ -45,6 +47,7 @@ impl Host {
             environment: Environment::default(),
             rewrite_config: None,
             apply_config: None,
+            is_node: false,
             users_file: None,
             entropy: None,
             run_id: String::new(),

@@ -4,6 +4,23 @@ use crate::engine::config::{Config, Directive, Effect};
 use crate::engine::environment::{ApplyConfig, RewriteConfig};
 use crate::engine::{Action, Engine};
 
+/// Greatest values of `proto-max-bulk-len` and `client-query-buffer-limit` on a node. A request is one entry of the log: while a
+/// long one is on its way, the other nodes hear nothing else of the leader, and elect another one.
+const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("client-query-buffer-limit", 64 << 20)];
+
+/// Expects that a node can have this configuration: no client may send more than it can pass on, and there is no append-only file.
+///
+/// # Errors
+/// The directive that is wrong, and why.
+fn check_for_node(config: &Config) -> Result<(), (&'static str, String)> {
+    fail_if!(config.appendonly, ("appendonly", "the nodes have a log of their own".to_owned()));
+    let values = [config.proto_max_bulk_len, config.client_query_buffer_limit];
+    match values.into_iter().zip(REQUEST_MAX).find(|(value, (_, most))| value > most) {
+        Some((_, (name, most))) => Err((name, format!("a node passes on at most {}mb at once", most >> 20))),
+        None => Ok(()),
+    }
+}
+
 impl Engine {
     /// Sets what is called before `CONFIG SET` takes effect.
     pub fn on_apply_config(&mut self, apply: ApplyConfig) {
@@ -20,6 +37,9 @@ impl Engine {
     /// # Errors
     /// The directive that the host refuses, and why. Nothing has changed then.
     pub fn apply_config(&mut self, config: Config, set: &[&'static Directive]) -> Result<(), (&'static str, String)> {
+        if self.host.is_node {
+            check_for_node(&config)?;
+        }
         if let Some(apply) = &mut self.host.apply_config {
             let names: Vec<&'static str> = set.iter().map(|directive| directive.name).collect();
             apply(&config, &names, &mut self.host.environment)?;
@@ -42,8 +62,11 @@ impl Engine {
         self.reconfigure(config, std::iter::empty());
     }
 
-    /// Lowers what a client may send.
-    pub fn limit_requests(&mut self, bulk_max: u64, buffer_max: u64) {
+    /// The server is a node from now on: lowers what a client may send to what a node can pass on.
+    #[cfg(feature = "quorum")]
+    pub fn be_node(&mut self) {
+        let [(_, bulk_max), (_, buffer_max)] = REQUEST_MAX;
+        self.host.is_node = true;
         self.config.proto_max_bulk_len = self.config.proto_max_bulk_len.min(bulk_max);
         self.config.client_query_buffer_limit = self.config.client_query_buffer_limit.min(buffer_max);
     }

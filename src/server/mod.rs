@@ -437,12 +437,7 @@ fn apply_config(
         })?);
     }
     if names.contains(&"appendonly") && config.appendonly {
-        fail_if!(config.node_id > 0, ("appendonly", "the nodes have a log of their own".to_owned()));
         durable::switch::check(&durable::load::folder_of(config)).map_err(|text| ("appendonly", text))?;
-    }
-    #[cfg(feature = "quorum")]
-    if config.node_id > 0 {
-        replicated::check_requests(config)?;
     }
     if names.iter().any(|name| matches!(*name, "bind" | "port" | "tls-port")) {
         let addresses = listening.rebind(config, names)?;

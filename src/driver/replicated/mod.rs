@@ -84,10 +84,6 @@ pub struct Member {
     messages: Messages,
 }
 
-/// Greatest values of `proto-max-bulk-len` and `client-query-buffer-limit` on a node. A request is one entry of the log: while a
-/// long one is on its way, the other nodes hear nothing else of the leader, and elect another one.
-pub const REQUEST_MAX: [(&str, u64); 2] = [("proto-max-bulk-len", 32 << 20), ("client-query-buffer-limit", 64 << 20)];
-
 /// What a member is made of.
 pub struct MemberOptions {
     /// The running node.
@@ -177,8 +173,7 @@ impl Driver {
     /// In debug builds: it has been one, or writes a file.
     pub fn begin_membership(&mut self, at: Present, MemberOptions { node, id, cluster, client, tick_every_ms }: MemberOptions) {
         debug_assert!(self.is_memory_only(), "a server begins with nothing");
-        let [(_, bulk_max), (_, buffer_max)] = REQUEST_MAX;
-        self.engine.limit_requests(bulk_max, buffer_max);
+        self.engine.be_node();
         self.destination = Destination::Quorum(Box::new(Member {
             node,
             id,

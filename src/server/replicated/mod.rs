@@ -7,7 +7,6 @@ mod members;
 mod peers;
 mod start;
 
-pub(in crate::server) use start::check_requests;
 pub(crate) use start::{FOLDER, start};
 
 use crate::base::time::Now;

@@ -4,7 +4,7 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::driver::replicated::{MemberOptions, REQUEST_MAX};
+use crate::driver::replicated::MemberOptions;
 use crate::driver::round::Driving;
 use crate::engine::config::Config;
 use crate::engine::replication::report::Reporter;
@@ -35,18 +35,6 @@ fn security(config: &Config) -> Result<Security, String> {
     }
     #[cfg(not(feature = "tls"))]
     Err("tls-cluster: this build has no TLS".to_owned())
-}
-
-/// Expects that `CONFIG SET` permits no client to send more than a node can pass on.
-///
-/// # Errors
-/// The directive that would, and why that is refused.
-pub(in crate::server) fn check_requests(config: &Config) -> Result<(), (&'static str, String)> {
-    let values = [config.proto_max_bulk_len, config.client_query_buffer_limit];
-    match values.into_iter().zip(REQUEST_MAX).find(|(value, (_, most))| value > most) {
-        Some((_, (name, most))) => Err((name, format!("a node passes on at most {}mb at once", most >> 20))),
-        None => Ok(()),
-    }
 }
 
 /// Expects that the address for the other nodes is protected if other machines reach it.
