@@ -7,7 +7,7 @@
 //!     └──────── gate ◀────── settled, or committed ◀───────────┘
 //! ```
 //!
-//! There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of
+//! The way of a write through all of it is drawn in [`crate::engine`]. There are two adapters: the server ([`crate::server`]: sockets, threads, files, the machine's clocks) and the simulation of
 //! `torture` (a network, disks and clocks of its own). They are to translate, and to decide nothing: then what a simulated hour
 //! proves is proved of what runs. What reads and makes files is the server's, over any disk.
 //!
@@ -284,9 +284,10 @@ impl Driver {
         or_never(self.engine.next_deadline()).min(self.due_ms).min(or_never(self.sweep_ms()))
     }
 
-    /// Whether there is any work besides requests: a log, a copy, a load, or something that waits for one.
+    /// Whether there is work at the end of a round: whenever changes go somewhere, and while something is copied, loaded or waits for
+    /// that.
     #[inline]
-    pub fn has_background_work(&self) -> bool {
+    pub fn has_round_work(&self) -> bool {
         self.active
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ┌▶ what came from elsewhere: time that has passed, reports      ─▶ tick, drive … after_closure
-//!   │  turns of connections: step ─▶ Write, Flush, Execute, Receive ─▶ execute: what is due, the batch, actions, finish_batch
+//!   │  turns of connections: step ─▶ Write, Flush, ExecuteKept, Receive ─▶ execute: what is due, the batch, actions, finish_batch
 //!   └─ the end of the round: copies, applies, hands changes on      ─▶ end_round: what the adapter waits for
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 pub mod adapter;
 pub mod storing;
+pub mod writers;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -186,7 +187,7 @@ pub trait Driving: Adapter {
         let began_ns = self.now_and_stopwatch().1;
         let frozen = self.is_frozen();
         let more = self.driver().advance(Present { now, ns: began_ns, frozen });
-        if self.driver().has_background_work() {
+        if self.driver().has_round_work() {
             self.meet_demands();
         }
         let spent_ns = self.now_and_stopwatch().1.saturating_sub(began_ns);
@@ -214,7 +215,7 @@ pub trait Driving: Adapter {
     fn after_closure(&mut self) {
         let now = self.now();
         let now = self.perform_actions(now);
-        if self.driver().has_background_work() {
+        if self.driver().has_round_work() {
             // What the driver decided is handed on before anything else is written.
             self.submit_pending(false);
         }
@@ -256,7 +257,7 @@ pub trait Driving: Adapter {
     #[inline]
     fn look_at_leadership(&mut self) {
         #[cfg(feature = "quorum")]
-        if self.driver().has_background_work() && self.driver().member().is_some_and(|member| member.leads()) {
+        if self.driver().has_round_work() && self.driver().member().is_some_and(|member| member.leads()) {
             let now = self.now();
             if self.driver().due_ms() <= now.mono_ms() {
                 self.do_what_is_due();
@@ -362,7 +363,7 @@ fn go_on<A: Adapter, S: Socket<A>>(adapter: &mut A, socket: &mut S, turn: &mut T
         match adapter.driver().step(id, turn) {
             Step::Write => socket.write(adapter, turn)?,
             Step::Flush => socket.flush()?,
-            Step::Execute => adapter.execute(id, |driver, at| driver.execute_kept(at, id, turn)),
+            Step::ExecuteKept => adapter.execute(id, |driver, at| driver.execute_kept(at, id, turn)),
             Step::Receive => socket.receive(adapter, turn)?,
             Step::End(next) => return Err(next),
         }
@@ -493,19 +494,19 @@ pub trait Rounds {
     /// In words: the server cannot start, and has ended.
     #[inline]
     fn run_round(&mut self) -> Result<Option<RoundEnd>, String> {
-        let ran = self.run_round_to_end();
+        let ran = self.round_body();
         if !matches!(ran, Ok(Some(_))) {
             self.end_in_order();
         }
         ran
     }
 
-    /// As [`Rounds::run_round`], and the server is to end behind it.
+    /// A round itself. Behind `None` or an error, the server is to end in order.
     ///
     /// # Errors
     /// As [`Rounds::run_round`].
     #[inline]
-    fn run_round_to_end(&mut self) -> Result<Option<RoundEnd>, String> {
+    fn round_body(&mut self) -> Result<Option<RoundEnd>, String> {
         self.run_due();
         self.run_closures();
         self.accept_some();
@@ -513,7 +514,7 @@ pub trait Rounds {
         if self.is_ending() {
             return Ok(None);
         }
-        if self.adapter().driver().has_background_work() {
+        if self.adapter().driver().has_round_work() {
             self.load_some()?;
         }
         Ok(Some(self.end_round()))
@@ -534,7 +535,7 @@ pub trait Rounds {
     #[inline]
     fn end_round(&mut self) -> RoundEnd {
         let adapter = self.adapter();
-        let has_work = adapter.driver().has_background_work();
+        let has_work = adapter.driver().has_round_work();
         let runs_on = has_work && adapter.work_between_turns();
         let driver = adapter.driver();
         if runs_on || driver.has_connections_to_run() || driver.is_behind() || self.has_closures() || self.has_own_work() {

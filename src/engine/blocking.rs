@@ -206,11 +206,11 @@ impl Engine {
 
     /// Makes the server look at a session that was blocked.
     pub(super) fn wake_up(&mut self, now: Now, id: SessionId) {
-        self.resume_session(now, id);
+        self.note_wait_ended(now, id);
         self.mark_pending_write(id);
     }
 
-    fn resume_session(&mut self, now: Now, id: SessionId) {
+    fn note_wait_ended(&mut self, now: Now, id: SessionId) {
         let session = &mut self.clients.sessions[id];
         session.last_ms = now.mono_ms();
         if session.flags.contains(SessionFlags::PACED) {
@@ -349,7 +349,7 @@ impl Engine {
         }
         match waiter.time_out {
             TimeOut::NoReplica | TimeOut::Acknowledged(_) | TimeOut::Followers(_) if self.persistence.figures.is_some() => {
-                self.resume_session(now, waiter.session);
+                self.note_wait_ended(now, waiter.session);
                 self.persistence.answered.push(waiter.session);
             }
             _ => self.wake_up(now, waiter.session),

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   round::take_turn ▶ Connection::receive (server::net)   reads bytes
-//!    └▶ Driving::execute (driver::round)   reads the clocks, settles what is due
+//!    └▶ Driving::received ▶ execute (driver::round)   reads the clocks, settles what is due
 //!       └▶ Driver::execute_received (driver::connections)   parses requests, looks up the rows and hashes of a batch
 //!          └▶ Engine::execute_next (request.rs)   one request, whose reply goes into the session's outbox
 //!             ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
@@ -24,13 +24,13 @@
 //! # The way of a write that is stored or replicated
 //!
 //! ```text
-//!   a request, as above: Changes::report ▶ AppendLog   records it;  Driver::hold_reply ▶ Gate   its reply waits
+//!   a request, as above: Changes::report ▶ AppendLog   records it;  Driver::hold_reply ▶ CommitGate   its reply waits
 //!   the end of the round: Rounds::end_round ▶ Driving::work_between_turns ▶ submit_pending ▶ Driver::submit ▶ hand_on_pending
 //!    ├▶ Destination::File    Order::Append ▶ LogThread: LogWriter::go_on writes, syncs ▶ Report::Settled ▶ Storing::take_report ─┐
-//!    └▶ Destination::Quorum  Leading::propose ▶ quorum::node: openraft ▶ Asked::Apply ▶ Driver::take_committed                   │
+//!    └▶ Destination::Quorum  Leading::propose ▶ quorum::node: openraft ▶ Asked::Committed ▶ Driver::take_committed               │
 //!        ├▶ on a follower    Backlog::apply_some ▶ Follower ▶ Replay ▶ an engine of its own                                       │
 //!        └▶ on the leader    settle_committed ▶ Leadership::settle_own ────────────────────────────────────────────────────────┤
-//!    Driver::settle ▶ Gate::settle ▶ Driver::open wakes whose replies may be written ▶ their turns: Connection::write ◀────────────┘
+//!    Driver::settle ▶ CommitGate::settle ▶ Driver::open wakes whose replies may be written ▶ their turns: Connection::write ◀────────────┘
 //! ```
 //!
 //! # The way of a native lock

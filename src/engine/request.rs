@@ -271,7 +271,7 @@ impl Engine {
 }
 
 impl Context<'_> {
-    /// Runs the command, which was found and admitted: counts the call, calls the handler, publishes the changes.
+    /// Runs the command, which was found and admitted: counts the call, calls the handler, publishes the keyspace events.
     #[inline(always)]
     pub(crate) fn run(&mut self, args: &[&[u8]]) {
         let engine = &mut *self.engine;

@@ -10,8 +10,8 @@
 
 pub mod append;
 pub mod disk;
+pub mod increment_file;
 pub mod live_copy;
 pub mod natives;
 pub mod rdb_file;
 pub mod resume;
-pub mod writer;

@@ -14,7 +14,7 @@ use crate::keyspace::rdb::parts::crc64_of_more;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::append::read::Extent;
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
-use crate::persist::writer::IncrementFile;
+use crate::persist::increment_file::IncrementFile;
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 << 10;

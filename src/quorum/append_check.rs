@@ -151,7 +151,7 @@ impl LeadersLog {
 
 /// The last leader, over all its connections.
 #[derive(Debug, Default)]
-pub struct Leader {
+pub struct LeaderCheck {
     log: Mutex<LeadersLog>,
     turns: RwLock<()>,
 }
@@ -159,7 +159,7 @@ pub struct Leader {
 /// The turn of an append. What must fit to the log of this node has it alone.
 pub type Turn<'a> = Either<RwLockReadGuard<'a, ()>, RwLockWriteGuard<'a, ()>>;
 
-impl Leader {
+impl LeaderCheck {
     fn log(&self) -> MutexGuard<'_, LeadersLog> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +182,7 @@ impl Leader {
     ///
     /// # Errors
     /// Why the connection must end: it does not fit to the log of this node.
-    pub async fn turn(
+    pub async fn admit(
         &self,
         append: &mut AppendEntriesRequest<Types>,
         ids: &[LogId],
@@ -210,7 +210,7 @@ impl Leader {
                 return Ok(Some(Either::Left(turn)));
             }
         }
-        let (turn, commit) = self.turn_alone(vote, said(), handler).await?;
+        let (turn, commit) = self.admit_alone(vote, said(), handler).await?;
         append.leader_commit = commit;
         Ok(Some(turn))
     }
@@ -219,7 +219,7 @@ impl Leader {
     ///
     /// # Errors
     /// Why the connection must end: it does not fit.
-    pub async fn turn_alone(&self, vote: Vote, said: Said, handler: &impl Handler) -> Result<(Turn<'_>, Option<LogId>), String> {
+    pub async fn admit_alone(&self, vote: Vote, said: Said, handler: &impl Handler) -> Result<(Turn<'_>, Option<LogId>), String> {
         let turn = self.turns.write().await;
         let commit = self.fits(vote, said, handler).await?;
         Ok((Either::Right(turn), commit))

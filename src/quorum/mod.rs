@@ -8,11 +8,11 @@
 //!
 //! It knows nothing of keys or commands: a batch is bytes with a time. `driver::replicated` makes batches, and applies those of others.
 
-pub mod acks;
 pub mod admission;
 mod append_check;
 pub mod cluster;
 mod epoch;
+pub mod lease_evidence;
 mod lineage;
 pub mod net;
 pub mod node;

@@ -12,8 +12,8 @@ use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
 use crate::driver::round::adapter::Adapter;
+use crate::driver::round::writers::{Target, Writers};
 use crate::driver::round::{Driving, RECEIVED_MAX};
-use crate::driver::switch::{Target, Writers};
 use crate::engine::config::{Config, Effect};
 use crate::engine::observe::turns::Task;
 #[cfg(any(test, feature = "internals"))]
@@ -327,7 +327,7 @@ impl Adapter for Shell {
     }
 
     fn as_turn_of<T>(&mut self, task: Task, act: impl FnOnce(&mut Shell) -> T) -> T {
-        self.close_turn();
+        self.charge_open_turn();
         let result = act(self);
         self.end_turn(task);
         result

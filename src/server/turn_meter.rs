@@ -79,7 +79,7 @@ impl Shell {
             self.meter.open = Some(Task::Client(id));
         } else if self.meter.open.is_some() {
             // This client had next to nothing to do. Its time counts with the turn before it, not the other way round.
-            self.close_turn();
+            self.charge_open_turn();
         } else {
             self.end_turn(Task::Client(id));
         }
@@ -101,7 +101,7 @@ impl Shell {
 
     /// Closes an open client turn, so that the time from here on does not count with it.
     #[inline]
-    pub(super) fn close_turn(&mut self) {
+    pub(super) fn charge_open_turn(&mut self) {
         if self.meter.open.is_some() {
             self.close_turn_at(monotonic_ns());
         }

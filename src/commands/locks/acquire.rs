@@ -131,7 +131,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check_owner(args[2])?;
     let lease_ms = milliseconds(args[3], 1, "lease")?;
     let options = Options::parse(cx, &args[4..], false)?;
-    owner_returns(cx, &args[1..2], args[2]);
+    rebind_unseen_grants(cx, &args[1..2], args[2]);
     let wanted = Wanted {
         mode: if options.shared { Mode::Shared } else { Mode::Exclusive },
         permits: 1,
@@ -146,9 +146,9 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Binds grants of an owner to its connection, if it is not known whether their connection lives.
 #[inline]
-pub(crate) fn owner_returns(cx: &mut Context<'_>, names: &[&[u8]], owner: &[u8]) {
+pub(crate) fn rebind_unseen_grants(cx: &mut Context<'_>, names: &[&[u8]], owner: &[u8]) {
     if cx.engine.keyspace().changes.locks.as_ref().is_some_and(|locks| locks.has_unseen()) {
-        cx.engine.owner_returns(cx.now, cx.session, (cx.db, names), owner);
+        cx.engine.rebind_unseen_grants(cx.now, cx.session, (cx.db, names), owner);
     }
 }
 
@@ -206,7 +206,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut sorted = names.to_vec();
     sorted.sort_unstable();
     fail_if!(sorted.windows(2).any(|pair| pair[0] == pair[1]), Error::new("ERR duplicate lock name"));
-    owner_returns(cx, names, owner);
+    rebind_unseen_grants(cx, names, owner);
     let bound = bound(cx, options.session);
     let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     let wait = if cx.may_block() { options.wait } else { None };
@@ -274,7 +274,7 @@ pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Re
         cx.engine.acquiring_client(cx.session);
     }
     if has_unseen {
-        cx.engine.owner_returns(now, cx.session, (key.db, &args[1..2]), args[2]);
+        cx.engine.rebind_unseen_grants(now, cx.session, (key.db, &args[1..2]), args[2]);
     }
     cx.reply.integer(renewed.left_ms as i64);
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::commands::locks::acquire::{
-    LOCK, acquire_one, bound, check_owner, milliseconds, owner_returns, parse_wait, release, renew, request_id,
+    LOCK, acquire_one, bound, check_owner, milliseconds, parse_wait, rebind_unseen_grants, release, renew, request_id,
 };
 use crate::engine::command::options::{Tail, integer, option, optional, upper};
 use crate::engine::command::{Command, Flags, row, rows};
@@ -63,7 +63,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     fail_if!(permits > limit, Error::new(format!("ERR {permits} permits exceed the limit of {limit}")));
     // A semaphore with one permit has one holder at a time.
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };
-    owner_returns(cx, &args[1..2], args[2]);
+    rebind_unseen_grants(cx, &args[1..2], args[2]);
     let bound = bound(cx, session);
     let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     acquire_one(cx, args, wanted, waits, request)

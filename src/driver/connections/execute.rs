@@ -51,7 +51,7 @@ impl Driver {
         self.execute_input(at, id, input);
     }
 
-    /// As [`Driver::execute_received`], in no turn. Returns the number of bytes that were executed.
+    /// As [`Driver::execute_received`], which need not be in a turn. Returns the number of bytes that were executed.
     #[inline]
     pub fn execute_input(&mut self, at: BatchStart, id: SessionId, input: &[u8]) -> usize {
         if self.keep_input(id, input) {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   wake ─▶ run queue ─▶ next_connection ─▶ step ─▶ Write   ─▶ output, written ─┐
-//!            ▲                               ▲  ├─▶ Execute ─▶ execute_kept  ───┤
+//!            ▲                               ▲  ├─▶ ExecuteKept ▶ execute_kept ─┤
 //!            │                               │  ├─▶ Receive ─▶ execute_received ┤
 //!            │                               └──┼───────────────────────────────┘
 //!            └── who was written to, or goes on ◀── End

@@ -69,7 +69,7 @@ impl Clients {
         let mut turn = self.driver.begin_turn();
         let next = loop {
             let step = self.driver.step(id, &mut turn);
-            if matches!(step, Step::Execute | Step::Receive) && self.driver.engine.has_work(self.now) {
+            if matches!(step, Step::ExecuteKept | Step::Receive) && self.driver.engine.has_work(self.now) {
                 self.driver.advance(at);
             }
             match step {
@@ -85,7 +85,7 @@ impl Clients {
                     continue;
                 }
                 Step::Flush => continue,
-                Step::Execute => self.driver.execute_kept(reading, id, &mut turn),
+                Step::ExecuteKept => self.driver.execute_kept(reading, id, &mut turn),
                 Step::Receive if !client.sent.is_empty() => {
                     self.driver.execute_received(reading, id, &std::mem::take(&mut client.sent), &mut turn);
                 }

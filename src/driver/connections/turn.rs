@@ -19,7 +19,7 @@ pub enum Step {
     /// Passes on what was written, if anything in between keeps it.
     Flush,
     /// Requests that were received before execute: [`Driver::execute_kept`].
-    Execute,
+    ExecuteKept,
     /// Receives input, and passes it to [`Driver::execute_received`], or its end to [`Driver::end_input`].
     Receive,
     /// The turn ends.
@@ -118,7 +118,7 @@ impl Driver {
             turn.at = At::Flushed;
             return Step::Flush;
         }
-        if self.holds_back(id) && self.waits_at_gate(id) {
+        if self.holds_back(id) && self.executes_no_more(id) {
             return Step::End(Next::Wait);
         }
         if self.is_closing(id) {
@@ -130,7 +130,7 @@ impl Driver {
         turn.at = At::Begin;
         let slot = &self.connections.slots[id];
         if slot.kept.as_ref().is_some_and(|kept| kept.ready) && !self.is_blocked(id) {
-            return Step::Execute;
+            return Step::ExecuteKept;
         }
         if slot.input_ended {
             return Step::End(self.end_input(id));
@@ -155,7 +155,7 @@ impl Driver {
     /// Whether a session whose output is held back waits for the rest, by a fault or until it is settled. Requests of other clients run
     /// on, and the client's own too unless its outbox is full. What opens the gate wakes the connection.
     #[cold]
-    fn waits_at_gate(&self, id: SessionId) -> bool {
+    fn executes_no_more(&self, id: SessionId) -> bool {
         self.engine.sessions()[id].out.len() > REPLIES_PER_WRITE || self.is_closing(id)
     }
 

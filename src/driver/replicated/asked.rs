@@ -22,7 +22,7 @@ pub trait NodeAdapter: Driving {
     /// Carries out what the node asks for.
     fn carry_out(&mut self, asked: Asked) {
         match asked {
-            Asked::Apply(entries, done) => {
+            Asked::Committed(entries, done) => {
                 let clock = self.monotonic_ns();
                 self.drive(|driver, at| driver.take_committed(at, entries, done, clock));
             }
@@ -30,7 +30,7 @@ pub trait NodeAdapter: Driving {
                 let _ = done.send(self.install(snapshot.as_ref()));
             }
             Asked::Message(message) => self.drive(|driver, _| driver.deliver_message(&message)),
-            Asked::FollowersReached => self.drive(|driver, at| driver.look_at_followers(at)),
+            Asked::WaitReached => self.drive(|driver, at| driver.look_at_followers(at)),
             Asked::Changed(status) => {
                 let at = self.present();
                 let mut is_set = false;

@@ -14,10 +14,10 @@ pub(crate) fn moment(time: ClusterTime) -> Moment {
 
 /// The moment of a leader's engine.
 pub(crate) fn moment_of(now: Now) -> Moment {
-    Moment { now, boot: boot_clock(now) }
+    Moment { now, boot: cluster_clock(now) }
 }
 
 /// The cluster's clock at a time of a leader's engine.
-pub(super) fn boot_clock(now: Now) -> BootClock {
+pub(super) fn cluster_clock(now: Now) -> BootClock {
     BootClock { id: CLOCK, now_ms: now.mono_ms() }
 }

@@ -71,7 +71,7 @@ impl Follower {
             self.set_time(batch.time);
         }
         let reader = self.reading.get_or_insert_with(|| {
-            let mut reader = Reader::behind_preamble(0, batch.bytes.len() as u64);
+            let mut reader = Reader::of_batch(batch.bytes.len() as u64);
             reader.feed(&batch.bytes);
             reader
         });

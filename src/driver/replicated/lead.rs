@@ -9,7 +9,7 @@ use crate::driver::log::Log;
 use crate::driver::pace::Pace;
 use crate::driver::replay::Purpose;
 use crate::driver::replicated::Member;
-use crate::driver::replicated::clock::boot_clock;
+use crate::driver::replicated::clock::cluster_clock;
 use crate::driver::replicated::follower::Follower;
 use crate::driver::replicated::leadership::{Closing, DiskStep, Leadership, NodeState, RoleChange, close_sessions};
 use crate::driver::replicated::leading::{Leading, Settled};
@@ -181,7 +181,7 @@ impl Driver {
             self.engine.keyspace_mut().changes.locks.iter_mut().for_each(|locks| locks.force_next_token(next));
         }
         let (origin, seed) = (self.engine.random(), self.engine.random());
-        let records = AppendLog::new(now, boot_clock(now), seed);
+        let records = AppendLog::new(now, cluster_clock(now), seed);
         records.begin_alone();
         let (log, leadership) = (Log::new(records, seed), Leadership::new(id, origin, at.ns));
         let (applied, figures) = self.member_mut().map(|member| member.begin_to_lead(now, log, leadership)).unzip();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::driver::Present;
 use crate::driver::gate::{BatchNumber, Executed};
 use crate::driver::log::Log;
-use crate::driver::replicated::clock::boot_clock;
+use crate::driver::replicated::clock::cluster_clock;
 use crate::driver::replicated::leadership::{Leadership, Wait};
 use crate::engine::persistence::{Figures, Position};
 use crate::quorum::node::Node;
@@ -65,7 +65,7 @@ impl Leading {
         let Leading { log, leadership, confirms, queued, .. } = self;
         *confirms = false;
         log.gate.note_changes(&log.records);
-        log.records.set_boot_clock(at.now, boot_clock(at.now));
+        log.records.set_boot_clock(at.now, cluster_clock(at.now));
         let batch = log.records.take_batch(0).map(|batch| batch.bytes).unwrap_or_default();
         let number = log.gate.note_taken();
         queued.set(queued.get() + batch.len() as u64);

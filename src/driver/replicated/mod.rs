@@ -19,7 +19,6 @@ pub mod asked;
 mod backlog;
 pub mod clock;
 pub mod follower;
-mod followers;
 mod hand_over;
 mod lead;
 pub mod leadership;
@@ -28,6 +27,7 @@ mod members;
 mod messages;
 mod relay;
 mod status;
+mod wait_command;
 
 use crate::driver::gate::{BatchNumber, Executed};
 use crate::driver::replicated::backlog::Backlog;

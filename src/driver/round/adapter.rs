@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
-use crate::driver::switch::{Target, Writer, Writers};
+use crate::driver::round::writers::{Target, Writer, Writers};
 use crate::driver::{Driver, Present};
 use crate::engine::Action;
 use crate::engine::observe::turns::Task;

@@ -7,7 +7,7 @@ use crate::driver::copy::received::Message;
 use crate::driver::copy::{CopyOrder, CopyProgress, Use};
 use crate::driver::file::Reported;
 use crate::driver::round::Driving;
-use crate::driver::switch::{Target, Writer};
+use crate::driver::round::writers::{Target, Writer};
 use crate::persist::append::log_writer::{Order, Report};
 use crate::persist::append::manifest::File;
 use crate::persist::natives::clock::Moment;

@@ -275,7 +275,7 @@ impl Engine {
     /// Binds grants of an owner that has come back on this session's connection, if it is not known whether their connection lives:
     /// see [`Locks::come_back`].
     #[cold]
-    pub(crate) fn owner_returns(&mut self, now: Now, id: SessionId, (db, names): (u32, &[&[u8]]), owner: &[u8]) {
+    pub(crate) fn rebind_unseen_grants(&mut self, now: Now, id: SessionId, (db, names): (u32, &[&[u8]]), owner: &[u8]) {
         let by = self.acquiring_client(id);
         let user = self.users.name(self.clients.sessions[id].user).unwrap_or_default().to_vec();
         self.keyspace.with_locks(now, |locks, keys| {

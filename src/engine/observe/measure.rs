@@ -154,7 +154,7 @@ impl Engine {
             || self.running.visited > VISITED_MAX
             || !self.diagnosis.command_stats.slot(number).bounded
             || self.on_slow_path(SlowPath::TIMED.union(SlowPath::ACTIONS))
-            || flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id)
+            || flags.contains(SessionFlags::BLOCKED) && self.is_executed_again(id)
         {
             self.executed_alone(now, id, command, number, args);
             return;
@@ -169,7 +169,7 @@ impl Engine {
 
     /// Whether a session is blocked in a command that is executed again later. One that waits for locks is not.
     #[cold]
-    fn goes_on_later(&self, id: SessionId) -> bool {
+    fn is_executed_again(&self, id: SessionId) -> bool {
         let session = &self.clients.sessions[id];
         session.flags.contains(SessionFlags::BLOCKED) && session.lock_waiter == NIL
     }
@@ -184,7 +184,7 @@ impl Engine {
         if self.diagnosis.timing.suspended {
             return;
         }
-        if self.goes_on_later(id) {
+        if self.is_executed_again(id) {
             let slot = self.diagnosis.command_stats.slot(number);
             slot.calls = slot.calls.saturating_sub(1);
             return;

@@ -3,8 +3,8 @@
 use crate::persist::append::batch::last_line;
 use crate::persist::append::manifest::{File, Manifest};
 use crate::persist::disk::{Disk, DiskError, Result};
+use crate::persist::increment_file::IncrementFile;
 use crate::persist::resume::{Last, exchange, remove_history, resume};
-use crate::persist::writer::IncrementFile;
 
 /// The files of a folder, on a disk of the system or on a simulated one.
 pub struct Files<D: Disk> {

@@ -165,7 +165,7 @@ impl AppendLog {
     }
 
     /// Takes the whole units since the last call as a batch; `None` if there are none. A unit in progress remains. `synced` is the
-    /// number of bytes of the file that are durable: [`IncrementFile::durable_bytes`](crate::persist::writer::IncrementFile::durable_bytes).
+    /// number of bytes of the file that are durable: [`IncrementFile::durable_bytes`](crate::persist::increment_file::IncrementFile::durable_bytes).
     pub fn take_batch(&self, synced: u64) -> Option<Batch> {
         let gathered = &mut *self.0.borrow_mut();
         if gathered.unit == HEADER {
@@ -219,7 +219,7 @@ impl AppendLog {
         first_line(salt)
     }
 
-    /// The last line of the file, which has this many bytes, for [`IncrementFile::close`](crate::persist::writer::IncrementFile::close). All
+    /// The last line of the file, which has this many bytes, for [`IncrementFile::close`](crate::persist::increment_file::IncrementFile::close). All
     /// batches must have been written. Nothing may follow it: another file must begin.
     #[allow(dead_code, reason = "tests use it")]
     pub fn end_file(&self, offset: u64) -> Vec<u8> {

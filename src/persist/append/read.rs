@@ -233,6 +233,11 @@ impl Reader {
         }
     }
 
+    /// A reader of a batch of this length, which stands alone.
+    pub fn of_batch(len: u64) -> Self {
+        Reader::behind_preamble(0, len)
+    }
+
     /// A reader of the rest of a file of this length, which begins with an RDB of `preamble` bytes.
     pub fn behind_preamble(preamble: u64, len: u64) -> Self {
         Reader { base: preamble, at_beginning: false, ..Reader::new(len.saturating_sub(preamble)) }

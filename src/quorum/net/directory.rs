@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::base::durations::{Durations, Histogram};
-use crate::quorum::acks::Acks;
+use crate::quorum::lease_evidence::LeaseEvidence;
 use crate::quorum::net::hello::{ClientAddress, Hello};
 use crate::quorum::runtime::Instant;
 use crate::quorum::types::NodeId;
@@ -83,7 +83,7 @@ struct Refused {
 /// What this node knows of the other nodes.
 pub struct Directory {
     /// When they are known to have followed this node.
-    pub acks: Arc<Acks>,
+    pub acks: Arc<LeaseEvidence>,
     began: Instant,
     nodes: Mutex<BTreeMap<NodeId, Known>>,
     refused: Mutex<Vec<Refused>>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::quorum::append_check::Leader;
+use crate::quorum::append_check::LeaderCheck;
 use crate::quorum::net::dial::{self, Platform, Security};
 use crate::quorum::net::directory::Directory;
 use crate::quorum::net::frame::{Kind, encode};
@@ -46,14 +46,23 @@ pub struct Shared {
     pub on_message: OnceLock<OnMessage>,
     peers: Mutex<BTreeMap<NodeId, Arc<Peer>>>,
     /// What the last leader has said of its log, over all its connections.
-    pub leader: Leader,
+    pub leader: LeaderCheck,
 }
 
 impl Shared {
     /// A transport that knows no other node.
     pub fn new(me: Identity, platform: Arc<dyn Platform>, security: Security, shutdown: watch::Receiver<()>) -> Shared {
         let (directory, on_message) = (Arc::default(), OnceLock::new());
-        Shared { me, directory, platform, security, shutdown, on_message, peers: Mutex::default(), leader: Leader::default() }
+        Shared {
+            me,
+            directory,
+            platform,
+            security,
+            shutdown,
+            on_message,
+            peers: Mutex::default(),
+            leader: LeaderCheck::default(),
+        }
     }
 
     /// Waits until everything is to end.

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::quorum::acks::Acks;
 use crate::quorum::cluster::{Foreign, Side, Standing};
+use crate::quorum::lease_evidence::LeaseEvidence;
 use crate::quorum::net::directory::{Directory, Traffic};
 use crate::quorum::net::frame::{Frame, Kind, decode_beginning, encode_message, set_id};
 use crate::quorum::net::hello::{Hello, Identity, Refusal, reason};
@@ -114,7 +114,7 @@ impl Link {
 pub struct Peer {
     node: NodeId,
     traffic: Arc<Traffic>,
-    acks: Arc<Acks>,
+    acks: Arc<LeaseEvidence>,
     /// Its address, or `None` if it is no member any more.
     pub addr: watch::Sender<Option<String>>,
     /// The connection, if there is one.
@@ -141,7 +141,7 @@ impl Peer {
     }
 
     /// When nodes are known to have followed this one.
-    pub fn acks(&self) -> &Acks {
+    pub fn acks(&self) -> &LeaseEvidence {
         &self.acks
     }
 

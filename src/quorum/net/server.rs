@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::quorum::admission::{Admission, Participation};
-use crate::quorum::append_check::Leader;
+use crate::quorum::append_check::LeaderCheck;
 use crate::quorum::cluster::{Side, Standing};
 use crate::quorum::net::dial::{self, Listener};
 use crate::quorum::net::directory::Inbound;
@@ -297,7 +297,7 @@ impl Expected {
     ///
     /// # Errors
     /// Why the connection must end.
-    fn check(&mut self, request: &Request, leader: &Leader) -> Result<bool, Nonsense> {
+    fn check(&mut self, request: &Request, leader: &LeaderCheck) -> Result<bool, Nonsense> {
         let append = match request {
             Request::Append(append) => append,
             Request::Vote(vote) | Request::PreVote(vote) => return sane::vote(vote, self.sender).map(|()| false),
@@ -359,7 +359,7 @@ async fn append<H: Handler, K>(
 ) -> Result<Result<AppendEntriesResponse<Types>, Failed>, String> {
     let leader = &service.shared.leader;
     let (vote, ids) = (request.vote, sane::ids(&request));
-    let _turn = leader.turn(&mut request, &ids, is_consecutive, &service.handler).await?;
+    let _turn = leader.admit(&mut request, &ids, is_consecutive, &service.handler).await?;
     service.admission.hear(&request);
     let answered = service.handler.append_entries(request).await;
     if let Ok(AppendEntriesResponse::Success) = answered {

@@ -13,7 +13,7 @@ use openraft::raft::SnapshotResponse;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::quorum::append_check::{Leader, Said};
+use crate::quorum::append_check::{LeaderCheck, Said};
 use crate::quorum::net::dial::Platform;
 use crate::quorum::net::frame::{Frame, Kind, decode_message, encode, encode_message};
 use crate::quorum::net::handler::{Handler, Snapshot};
@@ -151,7 +151,7 @@ async fn within<T>(time: Duration, step: impl Future<Output = io::Result<T>>) ->
 pub async fn receive(
     wire: &mut Wire,
     sender: NodeId,
-    leader: &Leader,
+    leader: &LeaderCheck,
     handler: &impl Handler,
     sink: &impl SnapshotSink,
 ) -> io::Result<()> {
@@ -168,7 +168,7 @@ pub async fn receive(
 async fn receive_whole(
     wire: &mut Wire,
     sender: NodeId,
-    leader: &Leader,
+    leader: &LeaderCheck,
     handler: &impl Handler,
     sink: &impl SnapshotSink,
 ) -> io::Result<SnapshotResponse<Types>> {
@@ -197,7 +197,7 @@ async fn receive_whole(
     fail_if!(rest != 0 || end.checksum != checksum.digest(), invalid("the snapshot did not arrive whole"));
     let snapshot = Snapshot { meta: meta.clone(), snapshot: writer.finish().await? };
     let said = Said { ids: meta.last_log_id.into_iter().collect(), commit: None };
-    let (_turn, _) = leader.turn_alone(vote, said, handler).await.map_err(io::Error::other)?;
+    let (_turn, _) = leader.admit_alone(vote, said, handler).await.map_err(io::Error::other)?;
     let response = handler.install_snapshot(vote, snapshot).await.map_err(io::Error::other)?;
     leader.note_match(&vote, meta.last_log_id.as_slice());
     Ok(response)

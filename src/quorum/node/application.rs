@@ -68,14 +68,14 @@ pub struct Status {
 /// What a node asks of the executor.
 #[derive(Debug)]
 pub enum Asked {
-    /// To apply committed entries, and to tell what became of them.
-    Apply(Vec<Committed>, Done),
+    /// To settle or apply what is committed: the own batches of a leader, and the entries of a follower, and to tell what became of them.
+    Committed(Vec<Committed>, Done),
     /// To replace the whole state by a snapshot, or by the empty state, and to tell when that has happened, or why it cannot.
     Install(Option<SnapshotFile>, oneshot::Sender<Result<(), String>>),
     /// To take a message of another node's user, which is about nothing that is replicated.
     Message(Bytes),
     /// What [`Node::await_followers`](super::Node::await_followers) waits for has come true.
-    FollowersReached,
+    WaitReached,
     /// Something has changed about the cluster, or about this node's part in it.
     Changed(Status),
     /// Another node asks this one, which leads, to hand its leadership over: to a node, or to the one that has most of the log.

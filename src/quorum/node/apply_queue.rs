@@ -68,7 +68,7 @@ impl<M: Application> ApplyQueue<M> {
     fn give_held(&self, groups: &mut Groups) {
         groups.held_bytes = 0;
         let (done, applied) = oneshot::channel();
-        self.application.ask(Asked::Apply(std::mem::take(&mut groups.held), done));
+        self.application.ask(Asked::Committed(std::mem::take(&mut groups.held), done));
         groups.given.push_back(applied);
     }
 
@@ -167,7 +167,7 @@ mod tests {
 
     impl Application for Kept {
         fn ask(&self, asked: Asked) {
-            if let Asked::Apply(entries, done) = asked {
+            if let Asked::Committed(entries, done) = asked {
                 self.0.lock().unwrap().push((entries.iter().map(|entry| entry.index).collect(), done));
             }
         }

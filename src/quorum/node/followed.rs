@@ -30,7 +30,7 @@ pub async fn followed<D: SendDisk, M: Application>(raft: Raft<D, M>, application
                 awaited.iter().any(|of| others.iter().filter(|&&index| index >= of.index).count() as u64 >= of.nodes)
             };
             if reached {
-                application.ask(Asked::FollowersReached);
+                application.ask(Asked::WaitReached);
             }
             !awaited.is_empty() && !reached
         };

@@ -130,7 +130,7 @@ impl Node {
         let _ = self.orders.send(Order::AskForHandOver(to));
     }
 
-    /// Has the executor told of [`Asked::FollowersReached`](super::Asked::FollowersReached) once when any of these has come true, and
+    /// Has the executor told of [`Asked::WaitReached`](super::Asked::WaitReached) once when any of these has come true, and
     /// then not before this is called with others. With none, nothing is looked at.
     pub fn await_followers(&self, awaited: Vec<Awaited>) {
         self.awaited.send_if_modified(|before| {

@@ -3,7 +3,7 @@
 //! ```text
 //!   executor ── propose ──▶ batches ─▶ openraft ─▶ store, net
 //!      ▲                                 │
-//!      │  Asked::Apply, Install          ▼
+//!      │  Asked::Committed, Install          ▼
 //!      └──────────────────────── state: committed entries, in order
 //!      ▲  Asked::Changed, Failed
 //!      └──────────────────────── watch: who leads, who belongs to it
@@ -45,6 +45,8 @@ pub use application::{Application, Applied, Asked, Committed, Done, Status};
 pub use followed::Awaited;
 pub use handle::{Node, Observer};
 pub use members::Change;
+#[cfg_attr(not(feature = "torture"), allow(unused_imports))]
+pub use run::run_to_end;
 pub use run::{Opened, Options, Timing, open, start};
 
 /// Openraft, with our types and state machine.

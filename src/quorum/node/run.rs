@@ -125,11 +125,9 @@ pub fn start<D: SendDisk, M: Application>(options: Options<D>, listener: TcpList
             runtime.block_on(async {
                 let log_thread = worker.spawn(&log)?;
                 spawn(watch_disk(Arc::clone(log.progress())));
-                running.await;
-                close(log_thread).await
+                run_to_end(running, shutdown, || close(log_thread)).await
             })
         });
-        drop(shutdown);
         if let Err(error) = ended {
             application.ask(Asked::Failed(error.to_string()));
         }
@@ -360,6 +358,18 @@ async fn watch_disk(progress: Arc<Progress>) {
         }
         said = hangs;
     }
+}
+
+/// Runs a node to its end, closes its log by `close_log`, and ends its transport.
+pub async fn run_to_end<C: Future>(
+    running: impl Future<Output = ()>,
+    shutdown: Shutdown,
+    close_log: impl FnOnce() -> C,
+) -> C::Output {
+    running.await;
+    let closed = close_log().await;
+    drop(shutdown);
+    closed
 }
 
 async fn close(log: LogThread) -> io::Result<()> {

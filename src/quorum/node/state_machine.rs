@@ -82,7 +82,7 @@ impl<D: Disk, M: Application> StateMachine<D, M> {
             let Some(last) = entries.last() else { return Err(io::Error::other(format!("the log has no entry {next}"))) };
             next = last.log_id.index + 1;
             let (done, applied) = oneshot::channel();
-            self.application.ask(Asked::Apply(entries.into_iter().filter_map(committed).collect(), done));
+            self.application.ask(Asked::Committed(entries.into_iter().filter_map(committed).collect(), done));
             if applied.await.map_err(|_| ending())? != Applied::Done {
                 return Err(io::Error::other("the state was dropped while it was built"));
             }

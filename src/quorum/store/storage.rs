@@ -86,10 +86,14 @@ impl LogThread {
     /// # Errors
     /// If the thread has panicked.
     pub fn close(self) -> io::Result<()> {
-        // The thread may have ended.
-        let _ = self.orders.send(Order::Close);
+        order_close(&self.orders);
         self.thread.join().map_err(|_| io::Error::other("the thread of the log has panicked"))
     }
+}
+
+fn order_close(orders: &Sender<Order>) {
+    // The thread may have ended.
+    let _ = orders.send(Order::Close);
 }
 
 impl<D: Disk + Send + 'static> Worker<D>
@@ -135,6 +139,12 @@ impl LogStore {
     /// Whether the end of the log was cut when it was opened, and the folder has no mark that says so yet.
     pub(super) fn was_cut(&self) -> bool {
         self.cut
+    }
+
+    /// Has the log closed, as [`LogThread::close`] does.
+    #[cfg_attr(not(feature = "torture"), allow(dead_code, reason = "simulations have no thread"))]
+    pub fn order_close(&self) {
+        order_close(&self.orders);
     }
 
     /// What the log's thread has done.

@@ -162,7 +162,7 @@ impl<D: Disk> Worker<D> {
 
     /// Runs until it is closed, or until nobody can order anything any more.
     pub(super) fn run(mut self) {
-        let mut step = self.next_step(true);
+        let mut step = self.first_step();
         loop {
             let woken = match step {
                 Step::Disk => Woken::Disk,
@@ -175,6 +175,11 @@ impl<D: Disk> Worker<D> {
             };
             step = self.go_on(woken);
         }
+    }
+
+    /// What comes first.
+    pub fn first_step(&mut self) -> Step {
+        self.next_step(true)
     }
 
     /// Goes on after a step.
@@ -466,7 +471,7 @@ impl<D: Disk> Worker<D> {
     }
 
     /// Ends. What a full disk has not taken was not acknowledged.
-    pub fn close(&mut self) {
+    fn close(&mut self) {
         if self.failed.is_none() && !self.stuck {
             self.tidy();
             // After a clean end there is nothing in the last segment that the next start would have to copy.

@@ -17,7 +17,7 @@ use crate::driver::copy::received::{Copied, Message, Receiver, Taken};
 use crate::driver::file::Beginning;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
-use crate::driver::switch::Target;
+use crate::driver::round::writers::Target;
 use crate::engine::config::Config;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::folder::LogFolder;

@@ -14,7 +14,7 @@ use crate::server::durable::folder::words;
 pub const LOCK_FILE: &str = "portcullis.lock";
 
 /// A locked folder: locked until this is dropped.
-pub type FolderLock = driver::switch::FolderLock<File, Box<dyn Fn() + Send + Sync>>;
+pub type FolderLock = driver::round::writers::FolderLock<File, Box<dyn Fn() + Send + Sync>>;
 
 /// Locks the folder for this process, until the file is closed.
 ///

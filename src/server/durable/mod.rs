@@ -40,7 +40,7 @@ use std::thread::JoinHandle;
 
 use crate::driver::copy::received::Message;
 use crate::driver::round::storing::Storing;
-use crate::driver::switch::{Writer, Writers};
+use crate::driver::round::writers::{Writer, Writers};
 use crate::persist::append::log_writer::{LogWriter, Order};
 #[cfg(feature = "quorum")]
 use crate::server::durable::folder::Hang;

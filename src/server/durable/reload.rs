@@ -18,7 +18,7 @@ use crate::driver::pace::Pace;
 use crate::driver::replay::{Purpose, Replay};
 use crate::driver::round::Driving;
 use crate::driver::round::storing::Storing;
-use crate::driver::switch::Writer;
+use crate::driver::round::writers::Writer;
 use crate::engine::persistence::{Reload, ReloadFrom};
 use crate::persist::append::log_writer::Order;
 use crate::persist::natives::clock::Moment;

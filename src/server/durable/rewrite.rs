@@ -5,7 +5,7 @@
 use crate::driver::file::BaseOrder;
 use crate::driver::replay::Purpose;
 use crate::driver::round::adapter::Adapter;
-use crate::driver::switch::Writer;
+use crate::driver::round::writers::Writer;
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;

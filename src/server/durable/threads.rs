@@ -8,7 +8,7 @@ use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
 use crate::driver::round::storing::Storing;
-use crate::driver::switch::Target;
+use crate::driver::round::writers::Target;
 use crate::persist::append::manifest::Manifest;
 use crate::persist::natives::clock::Moment;
 use crate::server::durable::copy::{NewCopy, Received, copy_made};

@@ -147,7 +147,7 @@ impl Socket<Shell> for Connection {
     fn write(&mut self, shell: &mut Shell, turn: &mut Turn) -> Result<(), Next> {
         fail_if!(!self.writable, Next::Wait);
         // What was not asked for does not count with another client's turn.
-        shell.close_turn();
+        shell.charge_open_turn();
         match self.stream.write(shell.driver.output(self.id, turn)) {
             Ok(0) => Err(Next::Close),
             Ok(written) => {

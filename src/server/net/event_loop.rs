@@ -8,6 +8,8 @@
 //!   └─ poll the descriptors, or wait ─▶ run queue
 //! ```
 //!
+//! The ways of a request, of a write and of a lock from here to the reply are drawn in [`crate::engine`].
+//!
 //! One thread runs all of it, and no turn blocks. Connections are not tasks of an async runtime: finding and waking a task for
 //! each socket event took a third of the cost of a single request besides its system calls, and tasks took half of the memory of
 //! an idle connection.
@@ -161,7 +163,7 @@ impl EventLoop {
     #[cold]
     fn finish_handshakes(&mut self) {
         let handshakes = Rc::clone(self.listening.handshakes());
-        self.shell.close_turn();
+        self.shell.charge_open_turn();
         for number in (0..HANDSHAKES_MAX).map_while(|_| handshakes.next_queued()) {
             if let Some(TlsAccepted { tls, addr }) = handshakes.go_on(number) {
                 self.welcome(Accepted::tls(tls, addr));
@@ -191,7 +193,7 @@ impl Rounds for EventLoop {
     fn close_connection(&mut self, id: SessionId) {
         // The turn is counted while its session still exists.
         self.shell.end_client_turn(id);
-        self.shell.close_turn();
+        self.shell.charge_open_turn();
         if let Some(connection) = self.connections.get_mut(id.index()).and_then(Option::take) {
             connection.close(&mut self.shell);
         }
@@ -221,7 +223,7 @@ impl Rounds for EventLoop {
             std::thread::yield_now();
         }
         if self.listening.pending() {
-            self.shell.close_turn();
+            self.shell.charge_open_turn();
             for accepted in self.listening.accept() {
                 self.welcome(accepted);
             }
@@ -231,7 +233,7 @@ impl Rounds for EventLoop {
             self.finish_handshakes();
         }
         if self.shell.busy.has_new_connections() {
-            self.shell.close_turn();
+            self.shell.charge_open_turn();
             for connection in self.shell.busy.take_new_connections() {
                 self.add_connection(connection);
             }

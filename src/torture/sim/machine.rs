@@ -136,9 +136,9 @@ pub struct Around {
 }
 
 impl Around {
-    /// Lets it be this true time.
+    /// Lets it be this true time, or a later one.
     pub fn set_time(&self, at_us: u64) {
-        self.now_ns.set(at_us * 1_000);
+        self.now_ns.set(self.now_ns.get().max(at_us * 1_000));
     }
 
     /// Takes what was reported first.

@@ -497,6 +497,8 @@ impl Server {
             Some(journal) if !journal.is_empty() => {
                 journal.note(at_us, vec![Entry::Start]);
                 self.restore();
+                // What was rebuilt has set no timer here.
+                self.driver.reset_timer();
             }
             _ => {
                 let mut net = lock(net);
@@ -511,11 +513,7 @@ impl Server {
                 self.count_writes();
             }
         }
-        let mut net = lock(net);
-        let mut serving = self.on(&mut net);
-        // What was rebuilt has set no timer here.
-        serving.driver().reset_timer();
-        serving.run();
+        self.on(&mut lock(net)).run();
         true
     }
 

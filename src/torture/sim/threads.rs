@@ -11,7 +11,7 @@ use crate::driver::copy::CopyProgress;
 use crate::driver::copy::received::Message;
 use crate::driver::flaw::Flaw;
 use crate::driver::round::storing::Storing;
-use crate::driver::switch::{self, FolderLock, Target, Writers};
+use crate::driver::round::writers::{self, FolderLock, Target, Writers};
 use crate::engine::config::Config;
 use crate::persist::append::clock::Moment;
 use crate::persist::append::log_writer::{Order, Step};
@@ -239,13 +239,11 @@ impl Threads {
             let (_, making) = self.making.remove(done);
             self.end_making(making);
         }
-        let Threads { hurries, random, inbox, disk, .. } = self;
+        let Threads { hurries, random, disk, .. } = self;
         let Some(of) = self.writers.current_mut().filter(|of| of.next_us().is_some_and(|next_us| next_us <= at_us)) else {
             return;
         };
-        let Some(writer) = &mut of.writer else { return };
-        writer.around().set_time(at_us);
-        of.waits = writer.go_on(of.waits, of.orders.drain(..));
+        of.go_on(at_us);
         of.until_us = match of.waits {
             Step::Sync => {
                 // A disk mostly takes a moment, and sometimes much longer.
@@ -261,9 +259,6 @@ impl Threads {
             Step::Wait(wait) => wait.map(|wait| at_us + wait.as_micros() as u64 + 1),
             Step::End => None,
         };
-        while let Some(report) = writer.around().take_report() {
-            inbox.send(|serving| serving.take_report(report));
-        }
     }
 
     /// A thread has made something.
@@ -309,20 +304,30 @@ pub struct SimWriter {
     /// What it waits for, and until when.
     waits: Step,
     until_us: Option<u64>,
-}
-
-impl Default for SimWriter {
-    fn default() -> SimWriter {
-        SimWriter { orders: VecDeque::new(), writer: None, lock: None, waits: Step::Wait(None), until_us: None }
-    }
+    inbox: Inbox,
 }
 
 impl SimWriter {
+    /// A thread that has not begun. What it reports goes to this inbox.
+    pub fn new(inbox: Inbox) -> SimWriter {
+        SimWriter { orders: VecDeque::new(), writer: None, lock: None, waits: Step::Wait(None), until_us: None, inbox }
+    }
+
     /// The thread begins with these files.
     pub fn begin(&mut self, at_us: u64, disk: &SharedDisk, begun: Begun) {
         let durable::switch::Begun { files, lock, syncs, progress } = begun;
         (self.writer, self.lock) = (Some(Box::new(writer(disk, files, syncs, progress, at_us))), Some(Rc::new(lock)));
         self.until_us = Some(at_us);
+    }
+
+    /// What it waits for has come.
+    fn go_on(&mut self, at_us: u64) {
+        let Some(writer) = &mut self.writer else { return };
+        writer.around().set_time(at_us);
+        self.waits = writer.go_on(self.waits, self.orders.drain(..));
+        while let Some(report) = writer.around().take_report() {
+            self.inbox.send(|serving| serving.take_report(report));
+        }
     }
 
     /// When it works next; `None` if it waits for orders.
@@ -335,7 +340,7 @@ impl SimWriter {
     }
 }
 
-impl switch::Writer for SimWriter {
+impl writers::Writer for SimWriter {
     type Lock = Rc<Lock>;
 
     fn lock(&self) -> Option<Rc<Lock>> {
@@ -348,13 +353,9 @@ impl switch::Writer for SimWriter {
 
     /// However long that takes.
     fn join(&mut self) {
-        while let Some(writer) = self.writer.as_mut().filter(|_| self.waits != Step::End) {
-            if self.waits != Step::Sync && self.orders.is_empty() {
-                // It was not told to end.
-                return;
-            }
-            self.until_us.into_iter().for_each(|until_us| writer.around().set_time(until_us));
-            self.waits = writer.go_on(self.waits, self.orders.drain(..));
+        // It was told to end, or waits for what does not come.
+        while self.writer.is_some() && (self.waits == Step::Sync || (self.waits != Step::End && !self.orders.is_empty())) {
+            self.go_on(self.until_us.unwrap_or_default());
         }
     }
 }

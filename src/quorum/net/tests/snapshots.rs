@@ -4,7 +4,7 @@ use openraft::errors::{ReplicationClosed, StreamingError};
 use openraft::network::RaftNetworkV2;
 
 use super::*;
-use crate::quorum::append_check::Leader;
+use crate::quorum::append_check::LeaderCheck;
 
 /// A snapshot file of several MiB. It is removed with the guard.
 struct File(PathBuf);
@@ -157,7 +157,7 @@ async fn a_changed_byte_is_found() {
     near.push(encode_message(Kind::SnapshotEnd, 1, &checksum, 0).unwrap());
     near.flush().await.unwrap();
     let (answers, memory) = (Arc::new(Answers::default()), Memory::default());
-    let received = soon(receive(&mut far, 1, &Leader::default(), &answers, &memory)).await;
+    let received = soon(receive(&mut far, 1, &LeaderCheck::default(), &answers, &memory)).await;
     assert_eq!(received.unwrap_err().to_string(), "the snapshot did not arrive whole");
     assert_eq!(memory.written.lock().unwrap()[..], [(b"abd".to_vec(), Some(false))]);
     assert_eq!(near.next().await.unwrap().kind, Kind::Answer);

@@ -2,14 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::driver::replicated::MemberOptions;
 use crate::engine::config::Config;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
-use crate::quorum::net::{ClientAddress, Security, Shutdown, Transport};
+use crate::quorum::net::{ClientAddress, Security, Transport};
 use crate::quorum::node::{self, Opened};
 use crate::quorum::store::{Options, Owner, Snapshots, Step, Woken, Worker};
 use crate::quorum::types::NodeId;
@@ -83,12 +81,9 @@ pub struct Process {
     /// What openraft asks of the server.
     pub machine: SimMachine,
     transport: Transport,
-    _shutdown: Shutdown,
     /// What the thread of the log waits for, and until when, once that is known.
     step: Step,
     goes_on_us: Option<u64>,
-    /// Whether what carries out the node's orders has ended.
-    ended: Arc<AtomicBool>,
     /// Whether its disk has failed since it began: then it may be unable to go on.
     pub had_bad_disk: bool,
 }
@@ -228,26 +223,13 @@ impl Replica {
         let listen = move || Ok(SimListener::new(index, sockets));
         let handler = move |raft: &node::Raft<_, _>| Voting { handler: raft.clone(), node: index, votes };
         let opened = node::open(options, machine.clone(), listen, handler)?;
-        let Opened { node, worker, transport, running, shutdown, .. } = opened;
+        let Opened { node, mut worker, log, transport, running, shutdown } = opened;
         if self.flaw == Flaw::AnyCluster {
             transport.take_any_cluster();
         }
-        let ended = Arc::<AtomicBool>::default();
-        let ends = Arc::clone(&ended);
-        runtime.spawn(Box::pin(async move {
-            running.await;
-            ends.store(true, Ordering::Relaxed);
-        }));
-        self.process = Some(Process {
-            worker,
-            machine,
-            transport,
-            _shutdown: shutdown,
-            step: Step::Wait(Duration::ZERO),
-            goes_on_us: None,
-            ended,
-            had_bad_disk: self.bad,
-        });
+        runtime.spawn(Box::pin(node::run_to_end(running, shutdown, || async move { log.order_close() })));
+        let step = worker.first_step();
+        self.process = Some(Process { worker, machine, transport, step, goes_on_us: None, had_bad_disk: self.bad });
         Ok(MemberOptions { node, id: self.id(), cluster: CLUSTER, client, tick_every_ms: TICK_MS })
     }
 
@@ -259,10 +241,8 @@ impl Replica {
         match how {
             End::InOrder => {
                 driver.end_membership();
-                // As long as that takes. A disk that fails has no end.
-                let is_over = |process: &mut Process| !process.worker.turn() || process.ended.load(Ordering::Relaxed);
-                while !is_over(&mut process) && runtime.run(now_us) {}
-                process.worker.close();
+                // A disk takes no time then. Of one that fails, there is no end.
+                while runtime.run(now_us) && process.worker.turn() {}
             }
             End::Killed => {}
             End::PowerLost => {

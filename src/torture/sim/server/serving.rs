@@ -13,8 +13,8 @@ use crate::driver::copy::received::Message;
 use crate::driver::file::BaseOrder;
 use crate::driver::round::adapter::Adapter;
 use crate::driver::round::storing::Storing;
+use crate::driver::round::writers::{Target, Writers};
 use crate::driver::round::{ACCEPTED_MAX, Driving, RECEIVED_MAX, RoundEnd, Rounds, Socket, take_turn};
-use crate::driver::switch::{Target, Writers};
 use crate::engine::Action;
 use crate::engine::session::Peer;
 use crate::persist::natives::clock::{BootClock, Moment};
@@ -88,7 +88,7 @@ impl Adapter for Serving<'_> {
     }
 
     fn new_writer(&mut self, _: &Box<Opened>) -> SimWriter {
-        SimWriter::default()
+        SimWriter::new(self.server.threads.inbox.clone())
     }
 
     fn begin_copy(&mut self, target: Target<Box<Opened>>, moment: Moment, progress: Arc<CopyProgress>) -> Result<(), String> {
@@ -278,12 +278,9 @@ impl Serving<'_> {
             RoundEnd::Waits(load) => load.map(in_us),
         };
         let wakes_us = has_closures.then_some(WAKE_US);
-        let Some(wait_us) = [waits_us, wakes_us].into_iter().flatten().min() else { return };
-        let next_us = net.now_us + wait_us;
-        if server.round_us.is_none_or(|round_us| next_us < round_us) {
-            server.round_us = Some(next_us);
-            net.at(next_us, Event::Tick(server.number));
-        }
+        // What the last round wanted does not hold any more.
+        server.round_us = [waits_us, wakes_us].into_iter().flatten().min().map(|wait_us| net.now_us + wait_us);
+        server.round_us.into_iter().for_each(|next_us| net.at(next_us, Event::Tick(server.number)));
     }
 
     /// The server's threads do what they do by now. Schedules what they do next.

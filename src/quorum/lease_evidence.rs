@@ -13,11 +13,11 @@ use openraft::vote::RaftLeaderId;
 
 /// The last request of each node's that was answered by a follower of its sender.
 #[derive(Debug, Default)]
-pub struct Acks {
+pub struct LeaseEvidence {
     nodes: Mutex<BTreeMap<NodeId, (LeaderId, Instant)>>,
 }
 
-impl Acks {
+impl LeaseEvidence {
     /// Records that a node followed a leader when it received what was sent at this moment.
     pub fn record(&self, node: NodeId, vote: &Vote, sent: Instant) {
         let leader = vote.leader_id.to_committed();
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_majority_counts_and_only_under_the_same_leader() {
-        let acks = Acks::default();
+        let acks = LeaseEvidence::default();
         let began = Instant::now();
         let at = |ms: u64| began + Duration::from_millis(ms);
         let vote = |term| Vote::new_committed(term, 1);

@@ -11,8 +11,8 @@ use crate::persist::append::request::put_request;
 use crate::persist::disk::read_whole;
 use crate::persist::disk::simulated::{Injected, SimulatedDisk};
 use crate::persist::disk::{Disk, DiskError, Result, append_all};
+use crate::persist::increment_file::{IncrementFile, Policy};
 use crate::persist::resume::{Last, manifest_name, remove_history, resume};
-use crate::persist::writer::{IncrementFile, Policy};
 
 /// `appendfilename`.
 pub(super) const NAME: &[u8] = b"a.aof";

@@ -1,4 +1,4 @@
-//! Writes the log: appends batches to a file, makes them durable, and tells up to which batch the log is settled.
+//! An increment of the log: batches are appended to a file and made durable.
 //!
 //! ```text
 //!   batch ─▶ append ─▶ whole in the file ─▶ sync ─▶ durable
