@@ -299,10 +299,10 @@ impl Replica {
             self.damaged = false;
         }
         let Process { worker, step, goes_on_us, .. } = process;
-        if let Step::Wait(_) = step {
-            if let Some(order) = worker.next_order() {
-                (*step, *goes_on_us) = (worker.go_on(Woken::Ordered(order)), None);
-            }
+        if matches!(step, Step::Wait(_))
+            && let Some(order) = worker.next_order()
+        {
+            (*step, *goes_on_us) = (worker.go_on(Woken::Ordered(order)), None);
         }
         if goes_on_us.is_some() {
             return None;
