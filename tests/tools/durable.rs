@@ -115,8 +115,8 @@ fn use_registers(seed: u64, mut episodes: Range<u64>, planted: Planted) -> Optio
         assert!(operations.len() > 100, "{} operations", operations.len());
         let shown = match linear::violation(&operations) {
             Some(_) => Shown::NotLinear,
-            // A command is refused because of those before it.
-            None if waited_max > 2 * WAITING_MAX => Shown::Overload,
+            // A command is refused because of those before it, at the end of a round.
+            None if waited_max > 4 * WAITING_MAX => Shown::Overload,
             None => return None,
         };
         Some((episode, shown))
@@ -143,7 +143,7 @@ fn servers_load_files_make_bases_and_snapshots_and_switch_files_on() {
     });
     let Done { snapshots, bases, files, loads } = run_registers(&Plan::draw(&durable, 0)).done;
     assert!(
-        snapshots > 5 && bases > 5 && files > 2 && loads > 5,
+        snapshots > 5 && bases > 5 && files > 2 && loads > 2,
         "{snapshots} snapshots, {bases} bases, {files} files, {loads} loads"
     );
 }
