@@ -67,7 +67,7 @@ fn locks_of_plain_commands_hold_too() {
 fn planted_faults_show() {
     let mut missed = Vec::new();
     for (planted, minutes, expected) in
-        [(Planted::OfDriver(Flaw::AcknowledgeEarly), 200, Property::Early), (Planted::NoSyncOfFolder, 60, Property::Early)]
+        [(Planted::OfDriver(Flaw::AcknowledgeEarly), 200, Property::Early), (Planted::NoSyncOfFolder, 20, Property::Early)]
     {
         let outcome = torture("native", &[Fault::Restart, Fault::PowerLoss], 19, minutes, planted);
         if !violated(&outcome).contains(&expected) {
@@ -115,8 +115,8 @@ fn use_registers(seed: u64, mut episodes: Range<u64>, planted: Planted) -> Optio
         assert!(operations.len() > 100, "{} operations", operations.len());
         let shown = match linear::violation(&operations) {
             Some(_) => Shown::NotLinear,
-            // A command is refused because of those before it, at the end of a round.
-            None if waited_max > 4 * WAITING_MAX => Shown::Overload,
+            // A command is refused because of those before it.
+            None if waited_max > 2 * WAITING_MAX => Shown::Overload,
             None => return None,
         };
         Some((episode, shown))
@@ -131,7 +131,7 @@ fn plain_commands_are_linearizable_while_operators_change_how_servers_store() {
     }
 }
 
-/// What never happens is judged by nobody.
+/// The other tests judge only what happens. This one expects that it does.
 #[test]
 fn servers_load_files_make_bases_and_snapshots_and_switch_files_on() {
     let faults = vec![Fault::Restart, Fault::PowerLoss];
@@ -141,9 +141,11 @@ fn servers_load_files_make_bases_and_snapshots_and_switch_files_on() {
         durable: Some(Planted::Nothing),
         ..Settings::default()
     });
-    let Done { snapshots, bases, files, loads } = run_registers(&Plan::draw(&durable, 0)).done;
+    let mut done = Done::default();
+    (0..2).for_each(|episode| done += run_registers(&Plan::draw(&durable, episode)).done);
+    let Done { snapshots, bases, files, loads } = done;
     assert!(
-        snapshots > 5 && bases > 5 && files > 2 && loads > 2,
+        snapshots > 5 && bases > 5 && files > 5 && loads > 5,
         "{snapshots} snapshots, {bases} bases, {files} files, {loads} loads"
     );
 }

@@ -22,7 +22,7 @@ const BEGIN_ROOM: usize = 100_000;
 const ROOM_MAX: u64 = 300_000;
 
 /// What they send that changes keys. `{key}` is one of their keys, `{n}` a small number and `{value}` a value that may be long.
-const WRITES: [&str; 19] = [
+const WRITES: [&str; 11] = [
     "SET {key} {value}",
     "SET {key} {value}",
     "APPEND {key} {value}",
@@ -33,6 +33,11 @@ const WRITES: [&str; 19] = [
     "DEL list:{n}",
     "LOCK.ACQUIRE lock:{n} {key} {n} WAIT {n}",
     "LOCK.ACQUIRE lock:{n} {key} 1000 SESSION",
+    "EVAL for\u{a0}i=1,9\u{a0}do\u{a0}redis.call('RPUSH',KEYS[1],i)\u{a0}end 1 list:{n}",
+];
+
+/// What else they send that changes keys, where much may wait to be stored: what the server records of it is long.
+const LONG_WRITES: [&str; 8] = [
     "LOCK.ACQUIRE lock:left left 30000",
     "LOCK.ACQUIRE lock:right right 30000",
     "LOCK.ACQUIRE lock:left right 1000 WAIT 3000",
@@ -41,7 +46,6 @@ const WRITES: [&str; 19] = [
     "XADD stream * field {n}",
     "XGROUP CREATE stream group $ MKSTREAM",
     "XREADGROUP GROUP group {key} STREAMS stream >",
-    "EVAL for\u{a0}i=1,9\u{a0}do\u{a0}redis.call('RPUSH',KEYS[1],i)\u{a0}end 1 list:{n}",
 ];
 
 /// What else they send. A command that stands twice is sent more often.
@@ -148,8 +152,13 @@ impl Noise {
             sent.extend(Command::new("AUTH").arg("secret").wire());
         }
         for _ in 0..if little { 1 } else { count } {
-            let of: &[&str] = if writes { &WRITES } else { &OTHERS };
-            let command = of[random.below(of.len() as u64) as usize];
+            let (of, more): (&[&str], &[&str]) = match (writes, little) {
+                (true, true) => (&WRITES, &[]),
+                (true, false) => (&WRITES, &LONG_WRITES),
+                (false, _) => (&OTHERS, &[]),
+            };
+            let which = random.below((of.len() + more.len()) as u64) as usize;
+            let command = of.get(which).or_else(|| more.get(which - of.len())).copied().unwrap_or_default();
             if self.writes_little && command == "MULTI" {
                 continue;
             }
